@@ -29,8 +29,8 @@ from rich.text import Text
 from shop import app, charge, close_day, monthly_report, send_receipt, thumbnail
 
 import holdfast as hf
-from holdfast.api.server import serving
-from holdfast.place import Place, find_place
+from holdfast.server.app import serving
+from holdfast.store.resolve import Place, find_place
 
 HERE = Path(__file__).resolve().parent
 LEASE_SECONDS, HEARTBEAT_SECONDS = "3", "1"

@@ -19,10 +19,10 @@ from tests.crash.turns import DAY, IS_WHOLE
 from tests.skips import not_tried
 from tests.waiting import eventually
 
-from holdfast.dispatcher.verify import Verified, is_warning, verify
+from holdfast.engine.queries.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
 from holdfast.store.statements import Statement, statements_in
-from holdfast.testing.apart import run_apart
+from holdfast.testing.run_coroutine import run_apart
 
 pytest_plugins = ["holdfast.testing.plugin"]
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 
 Play = Callable[[Engine], Awaitable[None]]
 

@@ -10,10 +10,10 @@ from typing import get_overloads
 import pytest
 
 import holdfast as hf
-from holdfast.action_options import OPTIONS
-from holdfast.core.failure import failure_of
-from holdfast.core.policy import PolicyDefaults
-from holdfast.packs.load import load_pack
+from holdfast.authoring.action_options import OPTIONS
+from holdfast.authoring.packs.load import load_pack
+from holdfast.core.tasks.failure import failure_of
+from holdfast.core.tasks.policy import PolicyDefaults
 
 
 def work() -> None: ...

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol
 import pytest
 
 import holdfast as hf
-from holdfast import wire
-from holdfast.action_signature import Signature
+from holdfast.authoring.action_signature import Signature
+from holdfast.codec import json_codec
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def test_paths_and_models_cross_as_json_and_come_back():
         return path, model.number, more, holder.name, odd
 
     given = {"path": Path("/a"), "model": Model(7), "more": [PurePosixPath("b")], "holder": {"name": "x"}, "odd": [1]}
-    stored = wire.encode(given, bytes_max=1_000, what="input")
+    stored = json_codec.encode(given, bytes_max=1_000, what="input")
     arguments = Signature(function).decode(stored)
     assert function(**arguments) == (Path("/a"), 7, [PurePosixPath("b")], "x", [1])
     with pytest.raises(Invalid, match="number must be a number"):

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from holdfast.apart import Apart
-from holdfast.launch.ecs import EcsLauncher
-from holdfast.launch.kubernetes import KubernetesLauncher
-from holdfast.net.guarded import resolve
+from holdfast._internal.blocking_pool import Apart
+from holdfast.launchers.ecs import EcsLauncher
+from holdfast.launchers.kubernetes import KubernetesLauncher
+from holdfast.net.guarded_request import resolve
 
 MANY = 64
 """More than the event loop has threads of its own."""

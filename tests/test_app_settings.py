@@ -9,9 +9,9 @@ import pytest
 from tests.each import each
 
 import holdfast as hf
-from holdfast.app_settings import settings_for
+from holdfast.authoring.app_settings import settings_for
 from holdfast.errors import InvalidSettings
-from holdfast.settings import RetrySettings, Settings, WorkerSettings
+from holdfast.settings.settings import RetrySettings, Settings, WorkerSettings
 
 HERE, THERE = "postgresql://anna:secret@db.example/shop", "postgresql://anna:secret@db.example/other"
 

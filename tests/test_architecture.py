@@ -1,12 +1,11 @@
 """The one import direction, where SQL and time live, and how large a file may grow.
 
-    core ◄ store ◄ wake ◄ dispatcher ◄ { client, worker, launch } ◄ desk ◄ api ◄ { testing, bench } ◄ cli
-    core ◄ flow ◄ action: what people write down, apart from everything that stores and runs it
-    apart, clock, errors, settings, wire, cron, own_loop: leaves that all may use
-    executor, action, schedule, app, place, load: the doors between them
+    errors < _internal < settings < net < core < {codec, protocol, store} < wakeups < engine < authoring < execution
+    < {client, worker, launchers} < operations < server < {testing, cli}
 
-`wake` stands below the dispatcher: a bell carries hints and knows nothing but a connection, and the engine hands one
-bell to every verb. That the core is pure is checked in tests/core, that every statement is used in tests/store.
+A module imports its own package and what stands before it. `App` is the one exception: it opens clients and
+processors, which it imports when asked for one. That the core is pure is checked in tests/core, that every statement
+is used in tests/store.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import ast
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -29,129 +27,28 @@ ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
 
-LEAVES = {
-    "apart",
-    "clock",
-    "errors",
-    "garbage",
-    "logs",
-    "own_loop",
-    "settings",
-    "settings_option",
-    "settings_sections",
-    "settings_source",
-    "wire",
-    "cron",
-}
-REPLAYED = {
-    "worker.attempts",
-    "worker.beside",
-    "worker.executed",
-    "worker.governed",
-    "worker.ledger",
-    "worker.threads",
-    "worker.writing",
-}
-"""What a replay runs as a worker does: the client's only look at the worker, and none of it knows the client."""
-BELOW = {
-    "apart": set(),
-    "clock": {"errors"},
-    "executor": {"errors", "worker.executed"},
-    "errors": set(),
-    "settings_option": {"errors"},
-    "settings_sections": {"settings_option"},
-    "settings_source": {"errors", "settings_option"},
-    "settings": {"errors", "settings_option", "settings_sections", "settings_source"},
-    "core": {"errors"},
-    "own_loop": {"errors"},
-    "logs": {"settings_sections"},
-    "garbage": set(),
-    "app_settings": {"errors", "net", "settings", "settings_option", "store"},
-    "wire": {"errors", "core"},
-    "store": {"errors", "core", "net"},
-    "net": {"apart", "errors", "settings"},
-    "webhooks": {"errors"},
-    "reporters": {"core", "errors", "settings"},
-    "wake": {"apart", "core", "errors", "settings", "store"},
-    "place": {"errors", "net", "settings", "store"},
-    "dispatcher": LEAVES
-    | {"core", "cron", "errors", "net", "reporters", "settings", "store", "wake", "webhooks", "wire"},
-    "yaml_text": {"core", "errors"},
-    "flow": {"core", "errors", "wire", "yaml_text"},
-    "action_input": set(),
-    "action_signature": {"action_input", "core", "errors", "worker.context"},
-    "action": {"action_signature", "clock", "core", "errors", "executor", "flow", "worker.context"},
-    "action_options": {"action", "core", "errors"},
-    "client": LEAVES
-    | REPLAYED
-    | {"action", "action_signature", "core", "dispatcher", "flow", "place", "store", "wake", "worker.context"},
-    "app": {
-        "action",
-        "action_options",
-        "action_signature",
-        "client",
-        "clock",
-        "core",
-        "cron",
-        "errors",
-        "executor",
-        "flow",
-        "schedule",
-        "settings",
-        "worker.context",
-        "worker.once",
-    },
-    "packs": {"action", "action_options", "app", "core", "errors", "worker.context", "worker.descendants", "yaml_text"},
-    "load": {"app", "errors", "packs"},
-    "worker": LEAVES
-    | {
-        "action",
-        "app",
-        "app_settings",
-        "core",
-        "dispatcher",
-        "executor",
-        "flow",
-        "load",
-        "net",
-        "place",
-        "schedule",
-        "store",
-        "wake",
-    },
-    "cron": {"core", "errors"},
-    "schedule": {"action", "core", "cron", "errors", "flow", "wire"},
-    "testing": LEAVES | {"action", "app", "client", "core", "dispatcher", "flow", "place", "store", "wake", "worker"},
-    "bench": LEAVES
-    | {"action", "api", "app", "client", "core", "desk", "dispatcher", "load", "place", "store", "wake", "worker"},
-    "cli": LEAVES
-    | {
-        "action",
-        "api",
-        "app",
-        "app_settings",
-        "bench",
-        "client",
-        "core",
-        "desk",
-        "dispatcher",
-        "flow",
-        "launch",
-        "load",
-        "net",
-        "packs",
-        "place",
-        "store",
-        "wake",
-        "worker",
-    },
-    "__init__": LEAVES | {"action", "app", "client", "core", "executor", "flow", "packs", "reporters", "worker"},
-    "desk": LEAVES | {"action", "client", "core", "dispatcher", "net", "store", "wake"},
-    "api": LEAVES | {"client", "core", "desk", "dispatcher", "net", "store", "wake"},
-    "launch": LEAVES | {"core", "dispatcher", "store", "wake", "worker.descendants"},
-    "__main__": {"cli"},
-}
-FORBIDDEN_NAMES = {"utils", "common", "helpers", "base", "manager", "types", "misc"}
+ORDER = (
+    ("errors",),
+    ("_internal",),
+    ("settings",),
+    ("net",),
+    ("core",),
+    ("codec", "protocol", "store", "webhooks"),
+    ("wakeups",),
+    ("engine",),
+    ("authoring",),
+    ("execution",),
+    ("client", "worker", "launchers"),
+    ("operations",),
+    ("server",),
+    ("testing", "cli"),
+    ("__init__", "__main__"),
+)
+"""The packages, and the modules beside them, each after everything that it may import."""
+RANK = {part: rank for rank, parts in enumerate(ORDER) for part in parts}
+OPENED_LATE = {"authoring/app.py": {"client", "worker"}}
+"""What a module imports inside of functions, although it stands after it."""
+FORBIDDEN_NAMES = {"utils", "common", "helpers", "manager", "types", "misc"}
 CLOCKS = re.compile(
     r"\b(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday)\(|\bcurrent_(timestamp|date|time)\b"
 )
@@ -185,10 +82,19 @@ def nodes_of(path: Path) -> list[ast.AST]:
     return list(ast.walk(tree_of(path)))
 
 
+@cache
+def for_types_only(path: Path) -> set[int]:
+    """The imports that only a type checker follows."""
+    blocks = [n for n in nodes_of(path) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return {id(node) for block in blocks for node in ast.walk(block)}
+
+
 def imported(path: Path) -> set[str]:
     """What a file imports from Holdfast, without the leading `holdfast.`."""
     names: set[str] = set()
     for node in nodes_of(path):
+        if id(node) in for_types_only(path):
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "holdfast":
@@ -211,31 +117,20 @@ def offenders(paths: Iterable[Path], wrong: Callable[[Path], object]) -> dict[st
     return {name_of(path): found for path in paths if (found := wrong(path))}
 
 
-def test_a_module_imports_only_what_lies_below_it():
+def test_a_module_imports_only_what_stands_before_its_package():
     def wrong(path: Path) -> list[str]:
-        allowed = BELOW[part_of(path)] | {part_of(path)}
-        return [name for name in imported(path) if not {name, name.split(".")[0]} & allowed]
+        part = part_of(path)
+        late = OPENED_LATE.get(name_of(path), set())
+        parts = {name.split(".")[0] for name in imported(path)} - {part} - late
+        return sorted(one for one in parts if RANK[one] >= RANK[part])
 
     assert not offenders(MODULES, wrong)
 
 
-def test_nothing_lies_below_itself():
-    # An action names the type of its first parameter; the context it names imports nothing of the worker's.
-    aside = REPLAYED | {"worker.context", "worker.descendants", "worker.once"}
-    graph = {part: below - aside for part, below in BELOW.items()}
-    TopologicalSorter(graph).prepare()
-    assert not imported(ROOT / "worker" / "context.py")
-    assert not imported(ROOT / "worker" / "descendants.py")
-
-
-def test_what_the_app_opens_of_the_worker_does_not_import_the_app():
-    seen, left = set(), {"worker.once", *REPLAYED}
-    while left:
-        name = left.pop()
-        path = ROOT / f"{name.replace('.', '/')}.py"
-        seen.add(name)
-        left |= {one for one in imported(path) if one.startswith(("worker", "app", "client", "load"))} - seen
-    assert not {"app", "load"} & seen and not any(one.startswith("client") for one in seen)
+def test_what_is_opened_late_is_imported_inside_of_functions():
+    for name, late in OPENED_LATE.items():
+        at_import = [node for node in tree_of(ROOT / name).body if isinstance(node, ast.ImportFrom)]
+        assert not [node.module for node in at_import if (node.module or "").split(".")[1:2] in [[one] for one in late]]
 
 
 def test_sql_asks_only_instant_for_the_time():
@@ -251,14 +146,14 @@ def test_python_asks_no_other_clock_of_the_database():
         asked = {match.group() for text in strings(path) if SQL.match(text) for match in CLOCKS.finditer(text)}
         return asked - CLOCKS_ON_PURPOSE.get(path.name, set())
 
-    assert not offenders((path for path in MODULES if part_of(path) not in ("bench", "testing")), wrong)
+    assert not offenders((path for path in MODULES if part_of(path) != "testing"), wrong)
 
 
 def test_only_the_store_knows_sql():
     def wrong(path: Path) -> list[str]:
         return [text for text in strings(path) if SQL.match(text) and re.search(r"\bholdfast\.", text)]
 
-    assert not offenders((path for path in MODULES if part_of(path) not in ("store", "testing", "bench")), wrong)
+    assert not offenders((path for path in MODULES if part_of(path) not in ("store", "testing")), wrong)
 
 
 def test_a_file_is_short_and_named_for_a_concept():
@@ -274,8 +169,8 @@ def test_a_function_fits_on_a_page():
     assert not offenders(MODULES, wrong)
 
 
-def test_an_answer_of_the_desk_names_fields_and_leaves_options_to_the_shell():
-    spoken = [*(ROOT / "desk").glob("*.py"), ROOT / "core" / "limits.py"]
+def test_an_answer_of_an_operation_names_fields_and_leaves_options_to_the_shell():
+    spoken = [*(ROOT / "operations").glob("*.py"), ROOT / "core" / "values" / "bounds.py"]
     assert not [
         f"{path.name}: {line.strip()}"
         for path in spoken

@@ -16,7 +16,7 @@ from tests.each import each
 import holdfast as hf
 from holdfast.client.client import Client
 from holdfast.errors import HoldfastError, Invalid, InvalidSettings, NotFound, TaskFailed, Unavailable
-from holdfast.settings import Settings, WorkerSettings
+from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.store.database import Database, _check_version
 from holdfast.testing.idle import run_until_idle
 

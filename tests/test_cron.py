@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cron import timing_of, valid_interval, zone_of
+from holdfast.codec.cron import timing_of, valid_interval, zone_of
 from holdfast.errors import Invalid
 
 

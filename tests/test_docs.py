@@ -14,10 +14,10 @@ import asyncpg
 import pytest
 
 import holdfast as hf
+from holdfast.authoring.loader import load_app
 from holdfast.cli.main import cli
-from holdfast.load import load_app
-from holdfast.settings import options
-from holdfast.settings_source import LAUNCH_VARIABLES
+from holdfast.settings.settings import options
+from holdfast.settings.sources import LAUNCH_VARIABLES
 from holdfast.store.statements import statements_in
 from holdfast.testing.clock import Clock
 from holdfast.testing.idle import run_until_idle
@@ -204,7 +204,7 @@ def test_the_page_of_the_audit_log_names_every_verb_there_is():
     table = {verb.strip("`") for verbs in rows for verb in _code(verbs)}
     subjects = {verb.partition(".")[0] for verb in table}
     spelled, kinds_of_events = set(), {"task.started"}
-    for path in [*(ROOT / "src/holdfast/dispatcher").glob("*.py"), *(ROOT / "src/holdfast/api/door").glob("*.py")]:
+    for path in [*(ROOT / "src/holdfast/engine").rglob("*.py"), *(ROOT / "src/holdfast/server/auth").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "verb":
                 assert not isinstance(node.value, ast.JoinedStr), f"{path.name} puts a verb together"

@@ -7,8 +7,8 @@ import pickle
 import msgspec
 import pytest
 
-from holdfast.desk.refusals import error_of
 from holdfast.errors import Conflict, HoldfastError, Invalid, LeaseLost, NotFound, TaskFailed
+from holdfast.operations.http_errors import error_of
 
 TOLD: list[tuple[HoldfastError, int, str]] = [
     (NotFound("x", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND"), 404, "validation"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.clock import follow, machine_now, unfollow
+from holdfast.codec.clock import follow, machine_now, unfollow
 from holdfast.errors import Invalid
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from holdfast.cli.main import cli
-from holdfast.settings import options
+from holdfast.settings.settings import options
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

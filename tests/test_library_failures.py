@@ -25,8 +25,8 @@ import pytest
 import requests
 import sqlalchemy
 
-from holdfast.core.classify import classify
-from holdfast.core.failure import Failure, failure_of
+from holdfast.core.tasks.classify import classify
+from holdfast.core.tasks.failure import Failure, failure_of
 
 STATUSES = {
     401: ("permission_denied", False),

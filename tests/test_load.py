@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from holdfast.app import App
+from holdfast.authoring.app import App
+from holdfast.authoring.loader import load_app
 from holdfast.errors import Invalid
-from holdfast.load import load_app
 
 SHOP = 'import holdfast as hf\napp = hf.App("shop")\nother = hf.App("other")\nnot_an_app = 3\n'
 

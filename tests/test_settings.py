@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import limits
-from holdfast.core.policy import RetryPolicy
+from holdfast.core.tasks.policy import RetryPolicy
+from holdfast.core.values import bounds
 from holdfast.errors import InvalidSettings
-from holdfast.settings import RetrySettings, Settings, WorkerSettings, options
+from holdfast.settings.settings import RetrySettings, Settings, WorkerSettings, options
 
 
 @pytest.fixture(autouse=True)
@@ -180,5 +180,5 @@ def test_the_defaults_agree_with_the_core():
     for field in dataclasses.fields(RetrySettings):
         if field.name != "max_retries":  # unset: it depends on the action
             assert getattr(Settings().retry, field.name) == getattr(policy, renamed.get(field.name, field.name))
-    assert Settings().limits.input_bytes_max == limits.INPUT_BYTES_MAX
-    assert Settings().limits.output_bytes_max == limits.OUTPUT_BYTES_MAX
+    assert Settings().limits.input_bytes_max == bounds.INPUT_BYTES_MAX
+    assert Settings().limits.output_bytes_max == bounds.OUTPUT_BYTES_MAX

@@ -8,27 +8,27 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, get_overloads
 
-from holdfast.action import Action
-from holdfast.action_options import OPTIONS
-from holdfast.app import App
-from holdfast.client.blocking import SyncClient
+from holdfast.authoring.action import Action
+from holdfast.authoring.action_options import OPTIONS
+from holdfast.authoring.app import App
+from holdfast.authoring.context import Context, DatasetWriter
+from holdfast.authoring.executor import Executor
 from holdfast.client.client import Client
 from holdfast.client.datasets import DatasetClient
-from holdfast.client.dead import DeadLetters
+from holdfast.client.dead_letters import DeadLetters
 from holdfast.client.run_events import RunEvent
 from holdfast.client.runs import Run, RunTask
+from holdfast.client.sync_client import SyncClient
 from holdfast.client.task import Task
-from holdfast.clock import Clock
-from holdfast.core.explain import Explanation
-from holdfast.dispatcher.dead_look import GroupView, LetterView
-from holdfast.dispatcher.effects import EffectView
-from holdfast.dispatcher.list_tasks import TaskRow
-from holdfast.dispatcher.look import AttemptView, TaskView
-from holdfast.dispatcher.show_runs import NodeView, RunView
-from holdfast.executor import Executor
-from holdfast.worker.context import Context, DatasetWriter
-from holdfast.worker.executed import Attempt
-from holdfast.worker.once import Processed
+from holdfast.codec.clock import Clock
+from holdfast.core.explain.task import Explanation
+from holdfast.engine.effects.gate import EffectView
+from holdfast.engine.queries.dead_letters import GroupView, LetterView
+from holdfast.engine.queries.runs import NodeView, RunView
+from holdfast.engine.queries.task_detail import AttemptView, TaskView
+from holdfast.engine.queries.tasks import TaskRow
+from holdfast.execution.executor_calls import Attempt
+from holdfast.worker.runtime.processor import Processed
 
 PAGE = """\
 # Python

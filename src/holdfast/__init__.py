@@ -14,20 +14,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.action import Action
-    from holdfast.app import App
-    from holdfast.client.blocking import SyncClient
+    from holdfast.authoring.action import Action
+    from holdfast.authoring.app import App
+    from holdfast.authoring.context import Context
+    from holdfast.authoring.executor import Executor
+    from holdfast.authoring.flow.flow import Flow
+    from holdfast.authoring.flow.waits import approval, wait_for
+    from holdfast.authoring.packs.load import load_pack
     from holdfast.client.client import Client, Task
     from holdfast.client.runs import Run
-    from holdfast.clock import Clock
-    from holdfast.core.circuit import Breaker
-    from holdfast.core.classify import Rule
-    from holdfast.core.dataset import Dataset
-    from holdfast.core.explain import Explanation
-    from holdfast.core.path import replace_attempt_segment
-    from holdfast.core.quota import Quota
-    from holdfast.core.retry import RetryPolicy
-    from holdfast.core.signals import Fatal, Retry
+    from holdfast.client.sync_client import SyncClient
+    from holdfast.codec.clock import Clock
+    from holdfast.codec.reporters import Reported, Reporter
+    from holdfast.core.datasets.dataset import Dataset
+    from holdfast.core.explain.task import Explanation
+    from holdfast.core.limits.breaker import Breaker
+    from holdfast.core.limits.quota import Quota
+    from holdfast.core.tasks.classify import Rule
+    from holdfast.core.tasks.path import replace_attempt_segment
+    from holdfast.core.tasks.retry import RetryPolicy
+    from holdfast.core.tasks.signals import Fatal, Retry
     from holdfast.errors import (
         Conflict,
         EffectDenied,
@@ -40,16 +46,10 @@ if TYPE_CHECKING:
         Unavailable,
         WaitTimeout,
     )
-    from holdfast.executor import Executor
-    from holdfast.flow.flow import Flow
-    from holdfast.flow.waits import approval, wait_for
-    from holdfast.packs.load import load_pack
-    from holdfast.reporters import Reported, Reporter
-    from holdfast.settings import Settings
-    from holdfast.worker.context import Context
-    from holdfast.worker.executed import Attempt
-    from holdfast.worker.fence import assert_lease
-    from holdfast.worker.once import Processed
+    from holdfast.execution.executor_calls import Attempt
+    from holdfast.execution.fence import assert_lease
+    from holdfast.settings.settings import Settings
+    from holdfast.worker.runtime.processor import Processed
 
 __all__ = [
     "Action",
@@ -95,44 +95,44 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Action": "holdfast.action",
-    "App": "holdfast.app",
-    "Attempt": "holdfast.worker.executed",
-    "Breaker": "holdfast.core.circuit",
+    "Action": "holdfast.authoring.action",
+    "App": "holdfast.authoring.app",
+    "Attempt": "holdfast.execution.executor_calls",
+    "Breaker": "holdfast.core.limits.breaker",
     "Client": "holdfast.client.client",
-    "Clock": "holdfast.clock",
+    "Clock": "holdfast.codec.clock",
     "Conflict": "holdfast.errors",
-    "Context": "holdfast.worker.context",
-    "Dataset": "holdfast.core.dataset",
+    "Context": "holdfast.authoring.context",
+    "Dataset": "holdfast.core.datasets.dataset",
     "EffectDenied": "holdfast.errors",
     "EffectRefused": "holdfast.errors",
-    "Executor": "holdfast.executor",
-    "Explanation": "holdfast.core.explain",
-    "Fatal": "holdfast.core.signals",
-    "Flow": "holdfast.flow.flow",
+    "Executor": "holdfast.authoring.executor",
+    "Explanation": "holdfast.core.explain.task",
+    "Fatal": "holdfast.core.tasks.signals",
+    "Flow": "holdfast.authoring.flow.flow",
     "HoldfastError": "holdfast.errors",
     "Invalid": "holdfast.errors",
     "LeaseLost": "holdfast.errors",
     "NotFound": "holdfast.errors",
-    "Quota": "holdfast.core.quota",
-    "Processed": "holdfast.worker.once",
-    "Reported": "holdfast.reporters",
-    "Reporter": "holdfast.reporters",
-    "Retry": "holdfast.core.signals",
-    "RetryPolicy": "holdfast.core.retry",
-    "Rule": "holdfast.core.classify",
+    "Quota": "holdfast.core.limits.quota",
+    "Processed": "holdfast.worker.runtime.processor",
+    "Reported": "holdfast.codec.reporters",
+    "Reporter": "holdfast.codec.reporters",
+    "Retry": "holdfast.core.tasks.signals",
+    "RetryPolicy": "holdfast.core.tasks.retry",
+    "Rule": "holdfast.core.tasks.classify",
     "Run": "holdfast.client.runs",
-    "Settings": "holdfast.settings",
-    "SyncClient": "holdfast.client.blocking",
+    "Settings": "holdfast.settings.settings",
+    "SyncClient": "holdfast.client.sync_client",
     "Task": "holdfast.client.client",
     "TaskFailed": "holdfast.errors",
     "Unavailable": "holdfast.errors",
     "WaitTimeout": "holdfast.errors",
-    "load_pack": "holdfast.packs.load",
-    "approval": "holdfast.flow.waits",
-    "assert_lease": "holdfast.worker.fence",
-    "replace_attempt_segment": "holdfast.core.path",
-    "wait_for": "holdfast.flow.waits",
+    "load_pack": "holdfast.authoring.packs.load",
+    "approval": "holdfast.authoring.flow.waits",
+    "assert_lease": "holdfast.execution.fence",
+    "replace_attempt_segment": "holdfast.core.tasks.path",
+    "wait_for": "holdfast.authoring.flow.waits",
 }
 
 

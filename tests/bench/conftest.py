@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.bench.arena import enter
-from holdfast.bench.marks import new_marks
-from holdfast.bench.trial import Trial
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.testing.databases import remove_home, throw_away_home
+from holdfast_bench.arena import enter
+from holdfast_bench.marks import new_marks
+from holdfast_bench.trial import Trial
 
 
 @pytest.fixture(scope="package")

@@ -17,13 +17,13 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.bench import recovery, suite
-from holdfast.bench.latency import latency_once
-from holdfast.bench.recovery import recovery_once
-from holdfast.bench.redrive import measure_redrive
-from holdfast.bench.trial import Trial
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.testing.databases import remove_home, throw_away_home
+from holdfast_bench import recovery, suite
+from holdfast_bench.latency import latency_once
+from holdfast_bench.recovery import recovery_once
+from holdfast_bench.redrive import measure_redrive
+from holdfast_bench.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("bench")
 
@@ -43,7 +43,7 @@ def careless_server() -> Iterator[EmbeddedServer]:
 def bench(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     environment |= {"HOLDFAST_URL": url, "PYTHONPATH": str(SOURCES)}
-    command = [sys.executable, "-m", "holdfast.bench", *arguments]
+    command = [sys.executable, "-m", "holdfast_bench", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -114,7 +114,7 @@ def test_an_unknown_part_is_refused(server: EmbeddedServer, asked: list[str]) ->
 
 @pytest.mark.takes_turns(4, among="crews")
 async def test_every_letter_is_run_again_beside_other_work(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.bench.redrive.LETTERS_QUICK", 200)
+    monkeypatch.setattr("holdfast_bench.redrive.LETTERS_QUICK", 200)
     found = await measure_redrive(trial)
 
     assert (found["succeeded"], found["losses"], found["violations"]) == (200, 0, [])

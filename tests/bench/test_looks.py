@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from holdfast.bench.app import app
-from holdfast.bench.arena import Arena
-from holdfast.bench.history import History, fill_history
-from holdfast.bench.neighbours import FEW_TAG, ROWS
-from holdfast.bench.questions import list_operations, questions
 from holdfast.client.client import Client
-from holdfast.desk.clerk import Clerk, perform
-from holdfast.desk.operation import Operation
-from holdfast.dispatcher.dead_look import letter_page
-from holdfast.dispatcher.effects import effect_page
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.list_tasks import task_page
-from holdfast.dispatcher.pages import BY_INDEX
-from holdfast.dispatcher.show_runs import run_page
-from holdfast.settings import Settings
+from holdfast.engine.effects.gate import effect_page
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.dead_letters import letter_page
+from holdfast.engine.queries.pages import BY_INDEX
+from holdfast.engine.queries.runs import run_page
+from holdfast.engine.queries.tasks import task_page
+from holdfast.operations.context import Clerk, perform
+from holdfast.operations.operation import Operation
+from holdfast.settings.settings import Settings
 from holdfast.store.statements import sql
-from holdfast.testing.apart import run_apart
+from holdfast.testing.run_coroutine import run_apart
+from holdfast_bench.app import app
+from holdfast_bench.arena import Arena
+from holdfast_bench.history import History, fill_history
+from holdfast_bench.neighbours import FEW_TAG, ROWS
+from holdfast_bench.questions import list_operations, questions
 
 TASKS = 20_000
 BOUND = 500

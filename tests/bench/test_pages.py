@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench import pages
-from holdfast.bench.history import History
-from holdfast.bench.pages import measure_pages, path_of, shown
-from holdfast.bench.questions import PAGING, all_questions, list_operations, questions, questions_beside
-from holdfast.bench.tenants import measure_tenants
-from holdfast.bench.trial import Trial
-from holdfast.bench.xmin import measure_xmin
-from holdfast.desk.all import OPERATIONS
+from holdfast.operations.registry import OPERATIONS
+from holdfast_bench import pages
+from holdfast_bench.history import History
+from holdfast_bench.pages import measure_pages, path_of, shown
+from holdfast_bench.questions import PAGING, all_questions, list_operations, questions, questions_beside
+from holdfast_bench.tenants import measure_tenants
+from holdfast_bench.trial import Trial
+from holdfast_bench.xmin import measure_xmin
 
 HISTORY = History(tasks=1_000, queued=1_000, nodes=9, task_id=1, run_id=2, failed_id=3, effect_id=5)
 
@@ -48,7 +48,7 @@ async def test_each_list_is_asked_over_http_in_a_long_history(trial: Trial, monk
 async def test_the_first_tasks_of_a_tenant_start_beside_those_of_another(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.bench.tenants.QUEUED_QUICK", 200)
+    monkeypatch.setattr("holdfast_bench.tenants.QUEUED_QUICK", 200)
     found = await measure_tenants(trial)
 
     assert (found["losses"], found["beside_ms"]["tasks"], found["queued"]) == (0, 20, 200)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bench.peers.field import PEERS, chosen_peers
-from holdfast.bench.peers.private_redis import GUARD
-from holdfast.bench.peers.run import DRIVERS, PeerRuns, drain_peer
-from holdfast.bench.trial import Trial
 from holdfast.errors import Invalid, Unavailable
+from holdfast_bench.peers.field import PEERS, chosen_peers
+from holdfast_bench.peers.private_redis import GUARD
+from holdfast_bench.peers.run import DRIVERS, PeerRuns, drain_peer
+from holdfast_bench.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("bench")
 

@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.bench.arena import in_database
-from holdfast.bench.bars import charts
-from holdfast.bench.marks import new_marks
-from holdfast.bench.report import plain, verdict
-from holdfast.bench.spread import percentile, spread
-from holdfast.bench.suite import beside_ours
-from holdfast.bench.svg import svg
-from holdfast.bench.targets import lines
+from holdfast_bench.arena import in_database
+from holdfast_bench.bars import charts
+from holdfast_bench.marks import new_marks
+from holdfast_bench.report import plain, verdict
+from holdfast_bench.spread import percentile, spread
+from holdfast_bench.suite import beside_ours
+from holdfast_bench.svg import svg
+from holdfast_bench.targets import lines
 
 
 def a_drain(ratio: float = 0.8) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from tests.waiting import waits
 
 import holdfast as package
 from holdfast.cli.main import cli
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
-from holdfast.testing.apart import run_apart
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.run_coroutine import run_apart
 
 SHOP = """
 import asyncio

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.api.server import serving
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.engine.engine import Engine
+from holdfast.server.app import serving
+from holdfast.settings.settings import Settings
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from tests.core.flows import a_flow
 from tests.flow.steps import finish, step
 from tests.own_server import OwnServer
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
-from holdfast.testing.apart import run_apart
 from holdfast.testing.databases import remove_home, throw_away_home
+from holdfast.testing.run_coroutine import run_apart
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]
 

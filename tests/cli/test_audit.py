@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.each import each
 
-from holdfast.core.outcome import Failed
+from holdfast.core.tasks.outcome import Failed
 from holdfast.testing.factories import a_failed_task, a_failure, a_running_task, a_task
 
 

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.cli.beside import ServerBeside
+from holdfast.cli.server_thread import ServerBeside
 from holdfast.errors import Unavailable
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 
 
 class Broken(ServerBeside):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.outcome import Completed, Failed
+from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing import factories as a
 
 
@@ -53,7 +53,7 @@ def test_a_dry_run_names_counts_and_changes_nothing(holdfast, group):
 
 
 def test_a_dry_run_of_a_large_group_says_that_there_may_be_more(holdfast, group, monkeypatch):
-    monkeypatch.setattr("holdfast.dispatcher.campaign_plan.LETTERS_MAX", 3)
+    monkeypatch.setattr("holdfast.engine.campaigns.plan.LETTERS_MAX", 3)
     shown = holdfast("campaign", "start", "--group", group, "--dry-run").out
     assert "3+ on queue mail (no limit)" in shown and "at least so many" in shown
     assert holdfast("campaign", "list", "-o", "json").json == []

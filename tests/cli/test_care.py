@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from holdfast.cli.main import HOMES, cli
-from holdfast.testing.apart import run_apart
 from holdfast.testing.factories import a_running_task, a_task
+from holdfast.testing.run_coroutine import run_apart
 
 
 def leaves(command=cli, path=()):

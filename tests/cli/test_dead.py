@@ -7,7 +7,7 @@ import json
 from tests.core.flows import a_flow
 from tests.each import each
 
-from holdfast.core.outcome import Completed, Failed
+from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing import factories as a
 
 

@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-from holdfast.load import load_app
+from holdfast.authoring.loader import load_app
 from holdfast.testing.idle import run_until_idle
-from holdfast.worker.declare import declare_schedules
+from holdfast.worker.runtime.declare_schedules import declare_schedules
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "schedules.md").read_text()
 APP, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

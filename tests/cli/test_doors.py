@@ -14,16 +14,16 @@ from tests.cli.doors import a_server
 from tests.core.flows import a_node, an_order_edge
 from tests.each import each
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import FlowInput, Node, NodeKind
-from holdfast.core.outcome import Completed, Failed
-from holdfast.core.retry import RetryPolicy
-from holdfast.desk.all import OPERATIONS
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import FlowInput, Node, NodeKind
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.engine import Engine
+from holdfast.operations.registry import OPERATIONS
+from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
-from holdfast.testing.apart import run_apart
 from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.run_coroutine import run_apart
 from holdfast.testing.runs import Runs
 
 NIGHTLY = FlowDefinition(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.core.flows import a_flow
 
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.effects import AnswerEffect, EffectState, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.effects.gate import AnswerEffect, EffectState, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.testing import factories as a
 
 

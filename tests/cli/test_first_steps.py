@@ -11,10 +11,10 @@ from rich.console import Console
 from tests.core.flows import a_flow, a_map, a_wait
 from tests.flow.steps import finish, step
 
-from holdfast.cli.run_watch import screen_of
-from holdfast.core.outcome import Failed
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.show_runs import show_run
+from holdfast.cli.commands.run_watch import screen_of
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.queries.runs import show_run
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing import factories as a
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.app import App
-from holdfast.flow.yaml_flow import parse_flow
+from holdfast.authoring.app import App
+from holdfast.authoring.flow.yaml_flow import parse_flow
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 FLOWS = """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.each import each
 
-from holdfast.core.circuit import Breaker
-from holdfast.core.outcome import Failed
-from holdfast.core.quota import Quota
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import ACTION, a_failure, a_retrying_task, a_task
 

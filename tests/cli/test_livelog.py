@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from tests.waiting import eventually
 
-from holdfast.cli.livelog import LiveLog
-from holdfast.cli.shell import Shell
-from holdfast.dispatcher.observe import Event
-from holdfast.dispatcher.tenants import create_tenant
+from holdfast.cli.ui.event_log import LiveLog
+from holdfast.cli.ui.shell import Shell
+from holdfast.engine.identity.tenants import create_tenant
+from holdfast.engine.queries.events import Event
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import invoke
 from tests.waiting import poll
 
-from holdfast.cli.shell import Shell
+from holdfast.cli.ui.shell import Shell
 from holdfast.testing.databases import remove_home, throw_away_home
 from holdfast.testing.factories import a_running_task, a_task
 

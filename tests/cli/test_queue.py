@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.each import each
 
-from holdfast.core.outcome import Completed
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.tasks.outcome import Completed
+from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
 
 

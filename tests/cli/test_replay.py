@@ -9,10 +9,10 @@ import sys
 import pytest
 from tests.each import each
 
-from holdfast import wire
-from holdfast.core.effects import EffectState
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.codec import json_codec
+from holdfast.core.effects.effect import EffectState
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.effects.gate import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.testing.factories import a_failure, a_task
 
 MAIL = """
@@ -85,7 +85,7 @@ def test_a_receipt_that_another_task_got_is_looked_for(holdfast, seed, task_of, 
     async def send(dispatcher):
         await dispatcher.enqueue(a_task(action="shop.share", input={}))
         lease, engine = await dispatcher.claim_one(), dispatcher.engine
-        digest = hashlib.sha256(wire.canonical([("sent",), {}], bytes_max=100, what="arguments")).digest()
+        digest = hashlib.sha256(json_codec.canonical([("sent",), {}], bytes_max=100, what="arguments")).digest()
         wanted = OpenEffect(name="smtp.send", user_key="k", ordinal=0, digest=digest)
         gate = await open_effect(
             engine.database, engine.catalog, Sender(claimed=lease.claimed, tenant="default"), wanted

@@ -10,8 +10,8 @@ import pytest
 from tests.core.flows import a_diamond, a_flow, a_map, a_sum
 from tests.flow.steps import finish, step
 
-from holdfast.cli.run_watch import NODES_READ_MAX
-from holdfast.core.outcome import Completed
+from holdfast.cli.commands.run_watch import NODES_READ_MAX
+from holdfast.core.tasks.outcome import Completed
 
 VERBS = ("show", "why", "watch", "graph", "cancel", "pause", "resume", "retry")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.core.flows import a_flow
 from tests.each import each
 
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 CREATE = ("schedule", "create", "nightly", "--action", "shop.charge")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from holdfast.api import server as api
-from holdfast.cli import server
-from holdfast.dispatcher.loops import Loops
-from holdfast.settings import Settings
+from holdfast.cli.commands import server
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.server import app as api
+from holdfast.settings.settings import Settings
 
 
 @dataclass

@@ -8,9 +8,9 @@ import pytest
 from tests.core.flows import a_flow
 from tests.flow.steps import finish
 
-from holdfast.cli.table import Column, fitted
-from holdfast.core.outcome import Failed
-from holdfast.core.retry import RetryPolicy
+from holdfast.cli.ui.table import Column, fitted
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing import factories as a
 

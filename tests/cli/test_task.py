@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from holdfast.core.outcome import Completed
+from holdfast.core.tasks.outcome import Completed
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_canceled_task,
@@ -99,7 +99,7 @@ def test_a_piped_list_is_tab_separated_and_a_table_is_not(holdfast, seed):
 def test_text_of_users_cannot_command_the_terminal(holdfast, seed):
     async def prepare(dispatcher):
         lease = await a_running_task(dispatcher, max_retries=0)
-        from holdfast.core.outcome import Failed
+        from holdfast.core.tasks.outcome import Failed
         from holdfast.testing.factories import a_failure
 
         await dispatcher.settle(lease, Failed(a_failure("\x1b[31m[bold]red[/bold]\ttab\nline")))

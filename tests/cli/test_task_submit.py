@@ -16,7 +16,7 @@ def test_submit_needs_a_declared_action_or_an_app(holdfast, shop):
 
 def test_submit_uses_what_workers_declared(holdfast, seed):
     async def declare(dispatcher):
-        from holdfast.core.retry import RetryPolicy
+        from holdfast.core.tasks.retry import RetryPolicy
 
         await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1", priority=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.cli.conftest import invoke
 from tests.each import each
 
-from holdfast.core.api_token import parse
+from holdfast.core.identity.api_token import parse
 
 
 def test_a_token_is_printed_once_and_alone_on_stdout(holdfast):

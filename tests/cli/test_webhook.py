@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 from tests.cli.conftest import invoke
-from tests.dispatcher.reporting import REFERENCE, Spy, installed
-from tests.dispatcher.reporting import URL as REPORTER
 from tests.each import each
+from tests.engine.reporting import REFERENCE, Spy, installed
+from tests.engine.reporting import URL as REPORTER
 
 from holdfast.webhooks import key_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.cli.words import TERMINAL_HUES, hue, state_text
-from holdfast.core.look import HUES, LOOKS
+from holdfast.cli.ui.words import TERMINAL_HUES, hue, state_text
+from holdfast.core.drawing.state_style import HUES, LOOKS
 
 
 def test_every_hue_has_a_colour_of_the_terminal_and_every_state_an_icon():

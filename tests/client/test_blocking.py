@@ -11,16 +11,16 @@ import pytest
 from tests.each import each
 
 import holdfast as hf
-from holdfast.client.blocking import SyncClient
-from holdfast.client.blocking_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.client import Client
 from holdfast.client.datasets import DatasetClient
-from holdfast.client.dead import DeadLetters
+from holdfast.client.dead_letters import DeadLetters
 from holdfast.client.runs import Run
+from holdfast.client.sync_client import SyncClient
+from holdfast.client.sync_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.client.task import Task
 from holdfast.errors import Invalid, Unavailable
 from holdfast.testing.factories import a_failed_task
-from holdfast.worker.once import SyncProcessor
+from holdfast.worker.runtime.processor import SyncProcessor
 
 INNER = {"engine", "over", "number_of", "make_ready"}
 """For those who work on the same event loop."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import holdfast as hf
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 
 

@@ -9,9 +9,9 @@ from tests.by_sql import by_sql
 from tests.core.flows import an_edge
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node, NodeKind
-from holdfast.core.replay import Likeness
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.core.tasks.replay import Likeness
 from holdfast.errors import Unavailable
 from holdfast.testing.idle import run_until_idle
 
@@ -175,7 +175,7 @@ async def test_an_unknown_task_or_action_is_not_found(client, engine, holdfast_u
 
 
 async def test_another_tenants_task_is_not_found(client, engine):
-    from holdfast.dispatcher.replay import capture
+    from holdfast.engine.queries.task_snapshot import capture
 
     task = await client.enqueue("shop.double", x=1)
     with pytest.raises(hf.NotFound):
@@ -221,12 +221,12 @@ async def test_an_item_gets_its_part_of_the_list(app, client, engine):
 
 async def test_capturing_cannot_write(client, engine, monkeypatch):
     """Whatever the captured input needs is read in a transaction that refuses everything else."""
-    from holdfast.dispatcher import replay
+    from holdfast.engine.queries import task_snapshot
 
     async def meddle(session, *_given):
         await session.fetch("update holdfast.live set priority = 1")
 
-    monkeypatch.setattr(replay, "_with_input", meddle)
+    monkeypatch.setattr(task_snapshot, "_with_input", meddle)
     task = await client.enqueue("shop.double", x=1)
     with pytest.raises(Unavailable) as refused:
         await client.replay(task.task_id)

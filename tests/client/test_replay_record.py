@@ -8,7 +8,7 @@ import pytest
 from tests.each import each
 
 import holdfast as hf
-from holdfast.core.replay import Likeness
+from holdfast.core.tasks.replay import Likeness
 from holdfast.testing.idle import run_until_idle
 
 

@@ -9,12 +9,12 @@ import pytest
 from tests.core.flows import a_node, an_edge
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, FlowInput
-from holdfast.dispatcher.start import RunOptions
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, FlowInput
+from holdfast.engine.lifecycle.runs.start import RunOptions
 from holdfast.errors import Conflict, Invalid, NotFound, TaskFailed
-from holdfast.testing.apart import run_apart
 from holdfast.testing.idle import run_until_idle
+from holdfast.testing.run_coroutine import run_apart
 
 FLOW = FlowDefinition(
     name="shop.twice",

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from holdfast.core.condition import Condition, Operator
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
-from holdfast.core.ports import Port
+from holdfast.core.flows.condition import Condition, Operator
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
+from holdfast.core.flows.ports import Port
 
 
 def a_node(name="a", action="shop.work", **fields):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.access import EVERYTHING, ROLES, Access, Role, require_queues, valid_role
+from holdfast.core.identity.access import EVERYTHING, ROLES, Access, Role, require_queues, valid_role
 from holdfast.errors import Forbidden, Invalid
 
 MATRIX = {

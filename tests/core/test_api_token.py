@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.api_token import ID_BYTES, SECRET_BYTES, ApiToken, mint, parse
+from holdfast.core.identity.api_token import ID_BYTES, SECRET_BYTES, ApiToken, mint, parse
 
 A_TOKEN = mint(bytes(range(ID_BYTES)), bytes(range(SECRET_BYTES)))
 

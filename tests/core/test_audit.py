@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.audit import GENESIS, Anchor, ChainCheck, Head, Link, Record, digest
+from holdfast.core.identity.audit_chain import GENESIS, Anchor, ChainCheck, Head, Link, Record, digest
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 FIRST = Record(

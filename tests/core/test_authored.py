@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.core.flows import a_flow, a_node, an_edge
 
-from holdfast.core import graph
-from holdfast.core.bindings import resolve_output
-from holdfast.core.flow_changes import flow_changes
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.known_ports import check_against
-from holdfast.core.nodes import RUN_OUTPUT, FlowInput, NodeKind
-from holdfast.core.ports import Port, Slot, output_slot_of
+from holdfast.core.flows import graph
+from holdfast.core.flows.bindings import resolve_output
+from holdfast.core.flows.changes import flow_changes
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.known_ports import check_against
+from holdfast.core.flows.nodes import RUN_OUTPUT, FlowInput, NodeKind
+from holdfast.core.flows.ports import Port, Slot, output_slot_of
 from holdfast.errors import Invalid
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.backoff import backoff_seconds
+from holdfast.core.tasks.backoff import backoff_seconds
 
 
 def pause(retry_count: int, jitter: float, **changed: float) -> float:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.flows import a_node, an_edge, an_order_edge
 
-from holdfast.core.bindings import accept_run_input, condition_holds, map_inputs, resolve_input, resolve_output
-from holdfast.core.condition import Condition, Operator, holds
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, FlowInput, NodeKind, TriggerRule
-from holdfast.core.ports import Port
+from holdfast.core.flows.bindings import accept_run_input, condition_holds, map_inputs, resolve_input, resolve_output
+from holdfast.core.flows.condition import Condition, Operator, holds
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, FlowInput, NodeKind, TriggerRule
+from holdfast.core.flows.ports import Port
 from holdfast.errors import Invalid
 
 LIST = (Port(key="images", is_list=True),)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.core.campaign import TRANSITIONS, CampaignCounts, CampaignState, is_newer, newest, next_step
+from holdfast.core.dead_letters.campaign import TRANSITIONS, CampaignCounts, CampaignState, is_newer, newest, next_step
 
 S = CampaignState
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.core.capability import SPARE, Capability, end_of, seal, unseal
+from holdfast.core.identity.capability import SPARE, Capability, end_of, seal, unseal
 
 SECRET, OTHER = bytes(range(32)), bytes(range(1, 33))
 AT = datetime(2031, 5, 6, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.circuit import (
+from holdfast.core.limits.breaker import (
     CIRCUIT_CODES,
     CIRCUIT_TRANSITIONS,
     Breaker,
@@ -15,7 +15,7 @@ from holdfast.core.circuit import (
     trial_room,
     trips,
 )
-from holdfast.core.window import Slice, Window
+from holdfast.core.limits.window import Slice, Window
 from holdfast.errors import Invalid
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN

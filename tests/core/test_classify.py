@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.classify import (
+from holdfast.core.tasks.classify import (
     CODES,
     EXCEPTIONS,
     NOT_RETRIABLE,
@@ -15,8 +15,8 @@ from holdfast.core.classify import (
     Rule,
     classify,
 )
-from holdfast.core.failure import Failure, Said, failure_of
-from holdfast.core.signals import Fatal, Retry
+from holdfast.core.tasks.failure import Failure, Said, failure_of
+from holdfast.core.tasks.signals import Fatal, Retry
 
 NON_RETRIABLE_MESSAGES = ["validation", "permission denied", "action not found", "invalid parameters"]
 MESSAGES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.clock_watch import ClockWatch
+from holdfast.core.health.clock_watch import ClockWatch
 
 LEASE = 10.0
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.dataset import ColumnType, defined, valid_partition
-from holdfast.core.rows import BATCH_ROWS_MAX, RowEncoder
+from holdfast.core.datasets.dataset import ColumnType, defined, valid_partition
+from holdfast.core.datasets.rows import BATCH_ROWS_MAX, RowEncoder
 from holdfast.errors import Invalid
 
 ALL = {f"c_{kind}": kind for kind in ColumnType}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.core.dead import (
+from holdfast.core.dead_letters.dead_letter import (
     DISPATCHES_MAX,
     RECOVERABLE,
     TRANSITIONS,

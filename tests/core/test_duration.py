@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.duration import DURATION_SECONDS_MAX, human, seconds_of
+from holdfast.core.values.duration import DURATION_SECONDS_MAX, human, seconds_of
 from holdfast.errors import Invalid
 
 

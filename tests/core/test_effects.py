@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.effects import blame, effect_at_fault, stable_key
+from holdfast.core.effects.effect import blame, effect_at_fault, stable_key
 
 BASE = {
     "installation": "here",

@@ -7,8 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.core.explain import Explanation, explain
-from holdfast.core.facts import CrewFacts, FailureFacts, Position, QueueFacts, TaskFacts, TenantFacts, WorkerFacts
+from holdfast.core.explain.evidence import (
+    CrewFacts,
+    FailureFacts,
+    Position,
+    QueueFacts,
+    TaskFacts,
+    TenantFacts,
+    WorkerFacts,
+)
+from holdfast.core.explain.task import Explanation, explain
 
 AT = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
 

@@ -8,13 +8,9 @@ import pytest
 from tests.core.flows import a_flow
 from tests.core.test_explain import AT, a_failure, a_running_task, a_task, ago
 
-from holdfast.core.cause import cause_of
-from holdfast.core.condition import Condition, Operator, describe
-from holdfast.core.explain import explain
-from holdfast.core.explain_node import explain_node
-from holdfast.core.explain_run import explain_run
-from holdfast.core.facts import Position, RunPlace
-from holdfast.core.node_facts import (
+from holdfast.core.explain.evidence import Position, RunPlace
+from holdfast.core.explain.node import explain_node
+from holdfast.core.explain.node_evidence import (
     CauseFacts,
     ChildFacts,
     HoldFacts,
@@ -25,10 +21,14 @@ from holdfast.core.node_facts import (
     UpstreamFacts,
     WaitFacts,
 )
-from holdfast.core.nodes import TriggerRule
-from holdfast.core.phrases import and_more
-from holdfast.core.plan import Plan
-from holdfast.core.verdict import RunState
+from holdfast.core.explain.phrases import and_more
+from holdfast.core.explain.run import explain_run
+from holdfast.core.explain.task import explain
+from holdfast.core.flows.cause import cause_of
+from holdfast.core.flows.condition import Condition, Operator, describe
+from holdfast.core.flows.nodes import TriggerRule
+from holdfast.core.flows.plan import Plan
+from holdfast.core.flows.run_state import RunState
 
 PLACE = RunPlace(run_id="70", flow="shop.nightly", version=3, node="join")
 BROKEN = CauseFacts(node="render", state="failed", task_id="72", failure=a_failure(message="disk full"))

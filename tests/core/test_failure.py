@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.failure import (
+from holdfast.core.tasks.failure import (
     EXCEPTION_CODE,
     MESSAGE_BYTES_MAX,
     TRACEBACK_BYTES_MAX,
@@ -19,7 +19,7 @@ from holdfast.core.failure import (
     clipped,
     failure_of,
 )
-from holdfast.core.signals import Fatal, Retry
+from holdfast.core.tasks.signals import Fatal, Retry
 from holdfast.errors import Conflict, Invalid
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.failure import Failure, failure_of
-from holdfast.core.fingerprint import fingerprint, fingerprint_on_record, frames_of, normalised, own_frame
-from holdfast.core.outcome import Failed, Lost, TimedOut
+from holdfast.core.tasks.failure import Failure, failure_of
+from holdfast.core.tasks.fingerprint import fingerprint, fingerprint_on_record, frames_of, normalised, own_frame
+from holdfast.core.tasks.outcome import Failed, Lost, TimedOut
 
 
 def of(message="boom", *, type="shop.Declined", frames=("/srv/shop/mail.py:send",), code="X"):
@@ -93,7 +93,7 @@ def test_where_the_app_is_installed_does_not_count():
 def test_the_innermost_frame_of_own_code_counts():
     frames = (
         "/usr/lib/python3.12/asyncio/runners.py:run",
-        "/srv/src/holdfast/worker/execute.py:run",
+        "/srv/src/holdfast/execution/runner.py:run",
         "/srv/shop/orders.py:charge",
         "/srv/shop/mail.py:send",
         "/opt/venv/lib/python3.12/site-packages/httpx/_client.py:post",

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.floors import NODES_EVERY, SWEEP_SECONDS_MAX, Part, parts_above, slow_looks, sweep_seconds
+from holdfast.core.tasks.floors import NODES_EVERY, SWEEP_SECONDS_MAX, Part, parts_above, slow_looks, sweep_seconds
 
 ids = st.one_of(st.integers(0, 50), st.integers(NODES_EVERY, NODES_EVERY + 50))
 floors = st.dictionaries(

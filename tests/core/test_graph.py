@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge, flows, lines_run
 
-from holdfast.core import graph_check
-from holdfast.core.condition import Condition, Operator
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, NodeKind, TriggerRule
-from holdfast.core.plain import is_plain
-from holdfast.core.ports import Port, Slot, slot_of
+from holdfast.core.flows import graph_check
+from holdfast.core.flows.condition import Condition, Operator
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, NodeKind, TriggerRule
+from holdfast.core.flows.ports import Port, Slot, slot_of
+from holdfast.core.values.json_values import is_plain
 from holdfast.errors import Invalid
 
 LISTED = (Port(key="images", is_list=True), Port(key="title"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.hints import BODY_BYTES_MAX, Hint, Hinted, Reader, Verdict, judge, read_hint
+from holdfast.core.wakeups.hint import BODY_BYTES_MAX, Hint, Hinted, Reader, Verdict, judge, read_hint
 
 READER = Reader(worker_id=1, tenant_id=1, actions={"shop.charge"}, queues=None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.id_token import GOOGLE, judged, key_named, provider
+from holdfast.core.identity.id_token import GOOGLE, judged, key_named, provider
 from holdfast.errors import Forbidden, InvalidSettings, Unauthorized
 
 OURS = provider(issuer=GOOGLE, audiences=("us", "us-too"), domains=("corp.com",), keys_url="https://keys.example")

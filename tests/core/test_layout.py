@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.flows import a_diamond, a_flow, a_node, an_order_edge, flows, lines_run
 
-from holdfast.core.channel import routed
-from holdfast.core.draw_svg import draw_svg
-from holdfast.core.draw_text import BOXES_MAX, draw_text
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.layout import Drawing, layout
-from holdfast.core.look import HUES, LOOKS, look_of, state_line
-from holdfast.core.states import RETRYING_LABEL, TaskState
+from holdfast.core.drawing.channel import routed
+from holdfast.core.drawing.layout import Drawing, layout
+from holdfast.core.drawing.state_style import HUES, LOOKS, look_of, state_line
+from holdfast.core.drawing.svg import draw_svg
+from holdfast.core.drawing.text import BOXES_MAX, draw_text
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.tasks.states import RETRYING_LABEL, TaskState
 
 SVG = "{http://www.w3.org/2000/svg}"
 

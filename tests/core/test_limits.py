@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import limits
+from holdfast.core.values import bounds
 from holdfast.errors import Invalid
 
 REFUSED = [
-    (limits.valid_queue, "invalid_name", ["", "-x", "a b", "é", "x" * 129, "x\n", ".x", 5, None]),
-    (limits.valid_action, "invalid_name", ["", "shop/send", "a" * 129]),
-    (limits.valid_key, "invalid_key", ["", "   ", "a\nb", "a\x00", "\ud800", "k" * 257, 7, None]),
-    (limits.valid_tags, "invalid_tag", ["mail", None, ["x"] * 21, ["x" * 65], ["\x07"], [""], [1], {"a": 1}]),
-    (limits.valid_priority, "invalid_priority", [-1, 10, True, 1.0, "5", None]),
-    (limits.valid_delay, "invalid_delay", [-1, "soon", "11000w", timedelta(days=-1), None, float("nan")]),
-    (limits.valid_worker_id, "invalid_worker_id", ["", " ", "w\x00", "w" * 129, 4]),
-    (limits.valid_reason, "invalid_reason", ["", " \n", "\x1b[31m", "r" * 1001, None]),
-    (limits.valid_batch, "invalid_batch", [0, -1, 10_001]),
-    (limits.valid_input, "payload_too_large", [b" " * (limits.INPUT_BYTES_MAX + 1)]),
-    (limits.valid_output, "payload_too_large", [b" " * (limits.OUTPUT_BYTES_MAX + 1)]),
-    (limits.valid_input, "payload_too_deep", [b"[" * 101 + b"]" * 101, b'{"a":' * 101 + b"1" + b"}" * 101]),
+    (bounds.valid_queue, "invalid_name", ["", "-x", "a b", "é", "x" * 129, "x\n", ".x", 5, None]),
+    (bounds.valid_action, "invalid_name", ["", "shop/send", "a" * 129]),
+    (bounds.valid_key, "invalid_key", ["", "   ", "a\nb", "a\x00", "\ud800", "k" * 257, 7, None]),
+    (bounds.valid_tags, "invalid_tag", ["mail", None, ["x"] * 21, ["x" * 65], ["\x07"], [""], [1], {"a": 1}]),
+    (bounds.valid_priority, "invalid_priority", [-1, 10, True, 1.0, "5", None]),
+    (bounds.valid_delay, "invalid_delay", [-1, "soon", "11000w", timedelta(days=-1), None, float("nan")]),
+    (bounds.valid_worker_id, "invalid_worker_id", ["", " ", "w\x00", "w" * 129, 4]),
+    (bounds.valid_reason, "invalid_reason", ["", " \n", "\x1b[31m", "r" * 1001, None]),
+    (bounds.valid_batch, "invalid_batch", [0, -1, 10_001]),
+    (bounds.valid_input, "payload_too_large", [b" " * (bounds.INPUT_BYTES_MAX + 1)]),
+    (bounds.valid_output, "payload_too_large", [b" " * (bounds.OUTPUT_BYTES_MAX + 1)]),
+    (bounds.valid_input, "payload_too_deep", [b"[" * 101 + b"]" * 101, b'{"a":' * 101 + b"1" + b"}" * 101]),
 ]
 ACCEPTED = [
-    (limits.valid_queue, ["mail", "a", "_x", "a.b:c-d", "9", "x" * 128]),
-    (limits.valid_key, ["o7", "é", "two words", "k" * 256]),
-    (limits.valid_priority, range(10)),
-    (limits.valid_reason, ["fixed the mail server", "two\nlines"]),
+    (bounds.valid_queue, ["mail", "a", "_x", "a.b:c-d", "9", "x" * 128]),
+    (bounds.valid_key, ["o7", "é", "two words", "k" * 256]),
+    (bounds.valid_priority, range(10)),
+    (bounds.valid_reason, ["fixed the mail server", "two\nlines"]),
     (
-        limits.valid_input,
+        bounds.valid_input,
         [b"{}", b"[" * 100 + b"]" * 100, b'"' + b"[" * 999 + b'"', b"[" + b"[]," * 999 + b"[]]"],
     ),
 ]
@@ -54,11 +54,11 @@ def test_what_keeps_its_bound_is_returned(check, value):
 
 
 def test_repeated_tags_count_once():
-    assert limits.valid_tags(["a", "b", "a"]) == ("a", "b")
+    assert bounds.valid_tags(["a", "b", "a"]) == ("a", "b")
 
 
 def test_a_delay_is_given_in_seconds():
-    assert [limits.valid_delay(value) for value in ("5m", 0, timedelta(hours=1))] == [300, 0, 3600]
+    assert [bounds.valid_delay(value) for value in ("5m", 0, timedelta(hours=1))] == [300, 0, 3600]
 
 
 JSON = st.recursive(
@@ -79,13 +79,13 @@ def depth_of(value: object) -> int:
 
 @given(JSON, st.booleans())
 def test_nesting_is_measured_without_parsing(value, ensure_ascii):
-    assert limits.nesting_of(json.dumps(value, ensure_ascii=ensure_ascii).encode()) == depth_of(value)
+    assert bounds.nesting_of(json.dumps(value, ensure_ascii=ensure_ascii).encode()) == depth_of(value)
 
 
 @given(st.binary())
 def test_nesting_of_any_bytes_is_some_number(payload):
-    assert limits.nesting_of(payload) >= 0
+    assert bounds.nesting_of(payload) >= 0
 
 
 def test_a_malformed_payload_is_measured_in_linear_time():
-    assert limits.nesting_of(b'"' + b'\\"' * 500_000) == 0
+    assert bounds.nesting_of(b'"' + b'\\"' * 500_000) == 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
-from holdfast.core.states import ATTEMPT_CODES, AttemptState
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
+from holdfast.core.tasks.states import ATTEMPT_CODES, AttemptState
 
 FAILURE = Failure(code="x", message="y")
 OUTCOMES = [Completed(b"1"), Failed(FAILURE), TimedOut(FAILURE), Lost(FAILURE), Canceled(), Released()]

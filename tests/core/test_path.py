@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.path import execution_path, replace_attempt_segment
+from holdfast.core.tasks.path import execution_path, replace_attempt_segment
 
 
 def test_a_node_of_a_flow_has_the_whole_path():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.patience import Patience
+from holdfast.core.limits.token_bucket import Patience
 
 
 def test_a_few_at_once_then_a_wait_that_says_how_long():

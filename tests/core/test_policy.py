@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.classify import Rule
-from holdfast.core.policy import RetryPolicy
+from holdfast.core.tasks.classify import Rule
+from holdfast.core.tasks.policy import RetryPolicy
 from holdfast.errors import Invalid
 
 POLICIES = st.builds(

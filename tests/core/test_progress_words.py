@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.each import each
 
-from holdfast.core.progress_words import progress_text
+from holdfast.core.tasks.progress_text import progress_text
 
 
 @each(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.quota import WINDOWS_AHEAD_MAX, Meter, Quota, admit
-from holdfast.core.window import SLICES, Slice, Window
+from holdfast.core.limits.quota import WINDOWS_AHEAD_MAX, Meter, Quota, admit
+from holdfast.core.limits.window import SLICES, Slice, Window
 from holdfast.errors import Invalid
 
 LANE = 7

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.bindings import resolve_input
-from holdfast.core.condition import Condition
-from holdfast.core.nodes import RUN_INPUT, Binding, Edge, Node
-from holdfast.core.ports import Port
-from holdfast.core.recipe import recipe_of
+from holdfast.core.flows.bindings import resolve_input
+from holdfast.core.flows.condition import Condition
+from holdfast.core.flows.input_plan import recipe_of
+from holdfast.core.flows.nodes import RUN_INPUT, Binding, Edge, Node
+from holdfast.core.flows.ports import Port
 from holdfast.errors import Invalid
 
 UPSTREAMS = ("a", "b", "c")

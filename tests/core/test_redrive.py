@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.core.flows import a_diamond, a_flow
 
-from holdfast.core.nodes import TriggerRule
-from holdfast.core.redrive import redrive
-from holdfast.core.release import Release, UpstreamCounts
-from holdfast.core.states import TaskState
+from holdfast.core.flows.nodes import TriggerRule
+from holdfast.core.flows.redrive import redrive
+from holdfast.core.flows.release import Release, UpstreamCounts
+from holdfast.core.tasks.states import TaskState
 from holdfast.errors import Conflict, NotFound
 
 

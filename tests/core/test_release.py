@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.core.flows import flows
 from tests.core.verdicts import RunCounts, verdict
 
-from holdfast.core.nodes import TriggerRule
-from holdfast.core.redrive import redrive
-from holdfast.core.release import COUNTERS, RELEASE_STATES, Release, UpstreamCounts, release
-from holdfast.core.states import TERMINAL, TaskState, can_move
-from holdfast.core.verdict import RunState
+from holdfast.core.flows.nodes import TriggerRule
+from holdfast.core.flows.redrive import redrive
+from holdfast.core.flows.release import COUNTERS, RELEASE_STATES, Release, UpstreamCounts, release
+from holdfast.core.flows.run_state import RunState
+from holdfast.core.tasks.states import TERMINAL, TaskState, can_move
 
 DONE, FAILED, SKIPPED, CANCELED, UPSTREAM_FAILED = (
     TaskState.COMPLETED,

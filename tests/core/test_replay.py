@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.failure import Failure, failure_of
-from holdfast.core.replay import Likeness, Recorded, compare, place_of
+from holdfast.core.tasks.failure import Failure, failure_of
+from holdfast.core.tasks.replay import Likeness, Recorded, compare, place_of
 
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/holdfast/execute.py", line 12, in run

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.action_options import overrides_of
-from holdfast.core.classify import Rule
-from holdfast.core.failure import Failure, Said, failure_of, input_failure
-from holdfast.core.outcome import Failed, Lost, TimedOut
-from holdfast.core.retry import DELAY_SECONDS_MAX, RetryAt, RetryPolicy, Stop, decide
-from holdfast.core.signals import Fatal, Retry
+from holdfast.authoring.action_options import overrides_of
+from holdfast.core.tasks.classify import Rule
+from holdfast.core.tasks.failure import Failure, Said, failure_of, input_failure
+from holdfast.core.tasks.outcome import Failed, Lost, TimedOut
+from holdfast.core.tasks.retry import DELAY_SECONDS_MAX, RetryAt, RetryPolicy, Stop, decide
+from holdfast.core.tasks.signals import Fatal, Retry
 from holdfast.errors import Invalid
 
 RESET = Failure(code="x", message="Connection reset by peer")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.schedule import COUNT_MAX, NEWEST_MAX, Interval, due_slots, first_undecided
-from holdfast.cron import timing_of
+from holdfast.codec.cron import timing_of
+from holdfast.core.schedules.schedule import COUNT_MAX, NEWEST_MAX, Interval, due_slots, first_undecided
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 LORD_HOWE, KATHMANDU = "Australia/Lord_Howe", "Asia/Kathmandu"
@@ -156,7 +156,7 @@ def test_a_calendar_may_end():
     def two_days(after):
         return iter([day for day in (datetime(2026, 11, 17), datetime(2026, 11, 18)) if day > after])
 
-    from holdfast.core.schedule import Cron
+    from holdfast.core.schedules.schedule import Cron
 
     timing = Cron(calendar=two_days, zone=UTC, is_recurring=False)
     due = due_slots(timing, datetime(2026, 11, 17, tzinfo=UTC), datetime(2026, 11, 19, tzinfo=UTC))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.backoff import backoff_seconds
-from holdfast.core.classify import classify
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Failed
-from holdfast.core.policy import RetryPolicy
-from holdfast.core.retry import RetryAt, Stop, decide
+from holdfast.core.tasks.backoff import backoff_seconds
+from holdfast.core.tasks.classify import classify
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.policy import RetryPolicy
+from holdfast.core.tasks.retry import RetryAt, Stop, decide
 
 
 def backoff(attempt: int, jitter: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.selection import AGED_SLOT_EVERY, Head, Row, Take, plan, plan_within, short_of
+from holdfast.core.tasks.selection import AGED_SLOT_EVERY, Head, Row, Take, plan, plan_within, short_of
 
 NODES_FROM = 10**12
 """Ids of nodes are larger than those of the plain tasks of their day, whichever is older."""

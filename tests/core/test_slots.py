@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.core.schedule import Due, Missed, Older, Overlap
-from holdfast.core.schedule_words import ScheduleFacts, describe
-from holdfast.core.slots import LATE_SECONDS, Cause, SlotState, Standing, judge, judge_by_hand
+from holdfast.core.schedules.schedule import Due, Missed, Older, Overlap
+from holdfast.core.schedules.slots import LATE_SECONDS, Cause, SlotState, Standing, judge, judge_by_hand
+from holdfast.core.schedules.summary import ScheduleFacts, describe
 
 NOW = datetime(2026, 11, 16, 12, 0, 5, tzinfo=UTC)
 

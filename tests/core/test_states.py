@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.states import (
+from holdfast.core.tasks.states import (
     ATTEMPT_CODES,
     ATTEMPT_TRANSITIONS,
     LIVE_TRANSITIONS,

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.verdicts import RunCounts, standing, verdict
 
-from holdfast.core.states import TaskState
-from holdfast.core.verdict import (
+from holdfast.core.flows.run_state import (
     RUN_REDRIVE_TRANSITIONS,
     RUN_TERMINAL,
     RUN_TRANSITIONS,
     RunState,
 )
+from holdfast.core.tasks.states import TaskState
 
 
 def counted(retrying=0, **tasks):

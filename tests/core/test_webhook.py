@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.core.campaign import CampaignState
-from holdfast.core.webhook import KINDS, Filter, after_failure, body_of, delivery_id
-from holdfast.dispatcher.webhooks import valid_kinds
+from holdfast.core.dead_letters.campaign import CampaignState
+from holdfast.core.webhooks import KINDS, Filter, after_failure, body_of, delivery_id
+from holdfast.engine.webhooks.commands import valid_kinds
 from holdfast.errors import Invalid
 
 

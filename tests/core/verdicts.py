@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.states import TaskState
-from holdfast.core.verdict import RunState
+from holdfast.core.flows.run_state import RunState
+from holdfast.core.tasks.states import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

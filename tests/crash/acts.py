@@ -43,25 +43,25 @@ from tests.crash.run_acts import (
     start_run_keyed,
 )
 
-from holdfast.core.effects import EffectState
-from holdfast.core.outcome import Completed, Failed, Outcome
-from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher import compensate as compensate_verb
-from holdfast.dispatcher import recover
-from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity, held_by
-from holdfast.dispatcher.dead import adopt_once, sweep_once
-from holdfast.dispatcher.effects import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
-from holdfast.dispatcher.exchange import exchange
-from holdfast.dispatcher.leases import Claimed, Report
-from holdfast.dispatcher.reap import reap_once
-from holdfast.dispatcher.reconcile import reconcile_once
-from holdfast.dispatcher.reinject import reinject_once
-from holdfast.dispatcher.retain import retain_once
-from holdfast.dispatcher.retry import retry as retry_verb
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.steps import Step, keep_step
-from holdfast.dispatcher.tokens import create_token, revoke_token
+from holdfast.core.effects.effect import EffectState
+from holdfast.core.tasks.outcome import Completed, Failed, Outcome
+from holdfast.engine.campaigns.advance import campaigns_once
+from holdfast.engine.effects import compensate as compensate_verb
+from holdfast.engine.effects.gate import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.engine.effects.steps import Step, keep_step
+from holdfast.engine.identity.tokens import create_token, revoke_token
+from holdfast.engine.leases import Claimed, Report
+from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
+from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
+from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once, sweep_once
+from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity, held_by
+from holdfast.engine.lifecycle.tasks.exchange import exchange
+from holdfast.engine.lifecycle.tasks.reap import reap_once
+from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
+from holdfast.engine.lifecycle.tasks.retry import retry as retry_verb
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.maintenance.retention import retain_once
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate
@@ -189,13 +189,15 @@ async def retry(stage: Stage) -> None:
 async def redrive_task(stage: Stage) -> None:
     async with opened(stage) as engine:
         for task_id in stage.given["task_ids"]:
-            done = await recover.redrive(engine, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed")
+            done = await dead_letter_commands.redrive(
+                engine, DEFAULT_TENANT_ID, task_id, actor="victim", reason="fixed"
+            )
             stage.say(done.task_id)
 
 
 async def redrive_group(stage: Stage) -> None:
     async with opened(stage) as engine:
-        asked = await recover.redrive_group(
+        asked = await dead_letter_commands.redrive_group(
             engine, DEFAULT_TENANT_ID, stage.given["fingerprint"], actor="victim", reason="fixed"
         )
         stage.say(asked.letters)

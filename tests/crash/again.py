@@ -9,9 +9,9 @@ from tests.crash.case import Case
 from tests.crash.runs import claim_nodes, end_nodes, judge_resumed, start
 from tests.crash.scenario import Scenario
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Binding, Edge, Node, NodeKind
-from holdfast.dispatcher.engine import Engine
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Binding, Edge, Node, NodeKind
+from holdfast.engine.engine import Engine
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher
 

@@ -9,14 +9,14 @@ from tests.crash.case import Case
 from tests.crash.repair import register
 from tests.crash.tasks import ACTION, claim_tasks, enqueue_tasks, judge_exchange, was_accepted
 
-from holdfast.core.circuit import Breaker
-from holdfast.core.outcome import Failed
-from holdfast.core.quota import Quota
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.guard import Guards, declare_guards
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.quotas import set_quota
-from holdfast.dispatcher.settle import settle
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.limits.declare import Guards, declare_guards
+from holdfast.engine.limits.quotas import set_quota
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 from holdfast.testing.factories import a_failure

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.crash.repair import Ended
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

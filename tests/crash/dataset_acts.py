@@ -7,16 +7,16 @@ from typing import Any
 
 from tests.crash.opened import opened
 
-from holdfast.core.dataset import Commit, Dataset, Mode, defined
-from holdfast.core.outcome import Completed
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.cutover import Asking, cut_over, finish_rollbacks_once, roll_back
-from holdfast.dispatcher.datasets import Generation, add_builds, declare
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue
-from holdfast.dispatcher.leases import Report
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
+from holdfast.core.datasets.dataset import Commit, Dataset, Mode, defined
+from holdfast.core.tasks.outcome import Completed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.datasets.cutover import Asking, cut_over, finish_rollbacks_once, roll_back
+from holdfast.engine.datasets.declare import Generation, add_builds, declare
+from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Report
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.testing.crash import Stage
 
 ACTION = "shop.ingest"

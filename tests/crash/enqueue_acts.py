@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.crash.opened import opened
 
-from holdfast.action import Action
-from holdfast.app import App
+from holdfast.authoring.action import Action
+from holdfast.authoring.app import App
 from holdfast.client.client import Client
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.copy import CopyOptions, copy_task
-from holdfast.dispatcher.enqueue import Order, accept_batches, enqueue, intern
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.lifecycle.tasks.copy import CopyOptions, copy_task
+from holdfast.engine.lifecycle.tasks.enqueue import Order, accept_batches, enqueue, intern
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
 

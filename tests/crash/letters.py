@@ -8,14 +8,14 @@ from typing import Any
 from tests.crash.case import Case
 from tests.crash.tasks import claim_tasks, enqueue_tasks
 
-from holdfast.core.fingerprint import fingerprint
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.campaigns import abort_campaign, show_campaign, start_campaign
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.recover import redrive_group
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.fingerprint import fingerprint
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.campaigns.advance import campaigns_once
+from holdfast.engine.campaigns.commands import abort_campaign, show_campaign, start_campaign
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.dead_letters.commands import redrive_group
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 from holdfast.testing.crash import Stage
 
 

@@ -8,12 +8,12 @@ from tests.crash import acts
 from tests.crash.case import Case
 from tests.crash.tasks import ACTION, claim_tasks, enqueue_tasks
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.audit import list_audit
+from holdfast.engine.effects.gate import OpenEffect, Sender, list_effects, open_effect
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 

@@ -11,11 +11,11 @@ from tests.crash.case import Case
 from tests.crash.runs import claim_nodes, end_nodes, start
 from tests.crash.scenario import Scenario
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Edge, Node, NodeKind, TriggerRule
-from holdfast.dispatcher.audit import audit
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.runs import cancel_run_in, retry_run
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Edge, Node, NodeKind, TriggerRule
+from holdfast.engine.audit import audit
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.runs.commands import cancel_run_in, retry_run
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher

@@ -9,13 +9,13 @@ from typing import Any
 
 from tests.waiting import eventually
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.exchange import exchange
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.reap import reap_once
-from holdfast.dispatcher.reconcile import reconcile_once
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
+from holdfast.engine.lifecycle.tasks.exchange import exchange
+from holdfast.engine.lifecycle.tasks.reap import reap_once
+from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
 from holdfast.store.statements import sql
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher

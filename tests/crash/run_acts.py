@@ -7,14 +7,14 @@ from typing import Any
 
 from tests.crash.opened import opened
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Edge, Node
-from holdfast.dispatcher.children import answer_once, retry_children_once
-from holdfast.dispatcher.items import move_items_once
-from holdfast.dispatcher.runs import finish_cancels_once
-from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule
-from holdfast.dispatcher.signals import expire_waits_once
-from holdfast.dispatcher.start import RunOptions, start
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Edge, Node
+from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
+from holdfast.engine.lifecycle.runs.commands import finish_cancels_once
+from holdfast.engine.lifecycle.runs.items import move_items_once
+from holdfast.engine.lifecycle.runs.signals import expire_waits_once
+from holdfast.engine.lifecycle.runs.start import RunOptions, start
+from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
 from holdfast.testing.dispatcher import Dispatcher

@@ -8,14 +8,14 @@ from typing import Any
 from tests.crash import acts
 from tests.crash.repair import register
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Binding, Edge, Node, NodeKind
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Claimed, report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Binding, Edge, Node, NodeKind
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Claimed, report_of
+from holdfast.engine.lifecycle.runs.inputs import with_inputs
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure

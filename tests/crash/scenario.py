@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.crash.case import Case
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.testing.clock import Clock
 
 Arrange = Callable[[Engine, Clock, dict[str, Any]], Awaitable[None]]

@@ -7,7 +7,7 @@ from typing import Any
 from tests.crash import again, bounds, letters, outbox, passes, runs, schedules, tasks
 from tests.crash.scenario import Scenario
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.testing.clock import Clock
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.crash import acts
 from tests.crash.repair import drain
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher
 

@@ -9,13 +9,13 @@ from tests.crash import acts
 from tests.crash.case import Case
 from tests.crash.repair import BY_SURVIVOR, register
 
-from holdfast.core.outcome import Failed
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue
-from holdfast.dispatcher.leases import Claimed, report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Claimed, report_of
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import Clock
 from holdfast.testing.factories import a_failure

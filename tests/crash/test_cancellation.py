@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from holdfast.app import App
-from holdfast.settings import Settings
+from holdfast.authoring.app import App
+from holdfast.settings.settings import Settings
 
 app = App("shop")
 

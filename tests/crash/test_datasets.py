@@ -15,25 +15,25 @@ from tests.crash import dataset_acts as acts
 from tests.crash.repair import free_of_victims, register
 from tests.crash.turns import CUTS, TURNS
 
-from holdfast.app import App
-from holdfast.core.outcome import Completed
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
-from holdfast.dispatcher.cutover import cut_over, finish_rollbacks_once, roll_back
-from holdfast.dispatcher.datasets import Generation, add_builds, declare, list_generations
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.reap import reap_once
-from holdfast.dispatcher.reconcile import reconcile_once
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.stage import sweep_stages_once
+from holdfast.authoring.app import App
+from holdfast.authoring.context import Context
+from holdfast.core.tasks.outcome import Completed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.datasets.cutover import cut_over, finish_rollbacks_once, roll_back
+from holdfast.engine.datasets.declare import Generation, add_builds, declare, list_generations
+from holdfast.engine.datasets.stage import sweep_stages_once
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.reap import reap_once
+from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.store.database import AWAY
 from holdfast.testing.crash import Fault, Stage, Victims
-from holdfast.worker.context import Context
-from holdfast.worker.loop import Worker
+from holdfast.worker.runtime.worker import Worker
 
 pytestmark = pytest.mark.crash
 

@@ -9,8 +9,8 @@ from tests.crash import acts
 from tests.crash.repair import drain, free_of_victims
 from tests.crash.turns import TURNS
 
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.enqueue import Order, enqueue
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import AWAY
 from holdfast.store.migrate import known, migrate, schema_version

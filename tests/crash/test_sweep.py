@@ -18,7 +18,7 @@ from tests.crash.repair import drain, endings, last_task_id
 from tests.crash.scenarios import ACT_OF, ALIKE, SCENARIOS
 from tests.crash.turns import TURNS, having_their_turn
 
-from holdfast.dispatcher.loops import Loops
+from holdfast.engine.maintenance.loops import Loops
 from holdfast.store.database import AWAY
 from holdfast.testing.crash import Fault, Stage
 

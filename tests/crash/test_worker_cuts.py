@@ -14,11 +14,11 @@ from itertools import count
 import pytest
 from tests.crash.turns import CUTS
 
-from holdfast.app import App
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.authoring.app import App
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 from holdfast.testing.crash import Fault
-from holdfast.worker.loop import Worker
+from holdfast.worker.runtime.worker import Worker
 
 pytestmark = pytest.mark.crash
 

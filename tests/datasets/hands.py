@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.core.dataset import Commit, Dataset, Mode, defined
-from holdfast.core.outcome import Completed
-from holdfast.core.rows import RowEncoder
-from holdfast.dispatcher.datasets import Generation, declare
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.stage import AttemptLease, Part, open_part, stage_batch
+from holdfast.core.datasets.dataset import Commit, Dataset, Mode, defined
+from holdfast.core.datasets.rows import RowEncoder
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.datasets.declare import Generation, declare
+from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch
+from holdfast.engine.engine import Engine
 from holdfast.testing.dispatcher import Lease
 
 COLUMNS = {"order_id": "bigint", "cents": "bigint"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.datasets.hands import completed, declared, orders, rows, seen, staged, stages
 
-from holdfast.core.dataset import Mode
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.datasets import list_generations, recent_commits
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
+from holdfast.core.datasets.dataset import Mode
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.datasets.declare import list_generations, recent_commits
+from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost
 from holdfast.testing.factories import a_failure, a_running_task
 
@@ -195,7 +195,7 @@ async def test_the_number_of_rows_is_kept(dispatcher, engine, generation):
 
 
 async def test_an_old_version_takes_no_more_rows_once_it_is_superseded(dispatcher, engine, generation):
-    from holdfast.dispatcher.cutover import Asking, cut_over
+    from holdfast.engine.datasets.cutover import Asking, cut_over
 
     lease = await a_running_task(dispatcher, base_backoff_secs=0)
     commit = await staged(engine, lease, generation, rows(1))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.load import load_app
+from holdfast.authoring.loader import load_app
 from holdfast.testing.idle import run_until_idle
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "datasets.md").read_text()

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 import holdfast as hf
-from holdfast.load import load_app
+from holdfast.authoring.loader import load_app
 from holdfast.testing.idle import run_until_idle
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ingest.py"

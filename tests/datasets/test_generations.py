@@ -10,13 +10,13 @@ from tests.datasets.hands import COLUMNS, completed, declared, orders, rows, see
 from tests.waiting import waits
 
 import holdfast as hf
-from holdfast.core.dataset import Commit, Mode
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher import cutover as verbs
-from holdfast.dispatcher.cutover import Asking, finish_rollbacks_once
-from holdfast.dispatcher.datasets import add_builds, list_generations
+from holdfast.core.datasets.dataset import Commit, Mode
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.datasets import cutover as verbs
+from holdfast.engine.datasets.cutover import Asking, finish_rollbacks_once
+from holdfast.engine.datasets.declare import add_builds, list_generations
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure, a_running_task, a_task

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.datasets.hands import completed, declared, orders, rows, staged, stages
 
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.stage import sweep_stages_once
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.datasets.stage import sweep_stages_once
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost, Unavailable
 from holdfast.testing.clock import Clock
 from holdfast.testing.dispatcher import Dispatcher, Lease

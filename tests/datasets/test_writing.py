@@ -8,14 +8,14 @@ import tracemalloc
 import pytest
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Binding, Edge, Node, NodeKind
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Binding, Edge, Node, NodeKind
 from holdfast.errors import Conflict, Invalid
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.testing.idle import run_until_idle
-from holdfast.worker.isolated import Isolated
-from holdfast.worker.loop import Worker
-from holdfast.worker.orders import Orders
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.start_orders import Orders
 
 ORDERS = {"order_id": "bigint", "day": "date", "note": "jsonb"}
 ISOLATED = """
@@ -88,7 +88,7 @@ async def test_a_plain_function_writes_without_await(app, client, engine):
 async def test_a_process_of_its_own_writes_too(tmp_path, holdfast_url, engine):
     path = tmp_path / "isolated_shop.py"
     path.write_text(ISOLATED)
-    from holdfast.load import load_app
+    from holdfast.authoring.loader import load_app
 
     app = load_app(f"{path}:app")
     app.configure(Settings(url=holdfast_url))

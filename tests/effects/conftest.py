@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.effects import EffectState
-from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.remote_ledger import Held, RemoteLedger
+from holdfast.core.effects.effect import EffectState
+from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.engine.engine import Engine
+from holdfast.server.worker_api.effect_calls import Held, RemoteLedger
 from holdfast.testing.dispatcher import Lease
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import holdfast as hf
-from holdfast.dispatcher.effects import list_effects
+from holdfast.engine.effects.gate import list_effects
 from holdfast.testing.idle import run_until_idle
 
 QUICK = {"base_backoff_secs": 0.001, "max_backoff_secs": 0.001}
@@ -229,7 +229,7 @@ async def test_a_receipt_that_is_no_json_leaves_the_effect_unknown(app, run, eng
 
 
 async def test_an_effect_without_authority_is_not_sent(app, run, provider, engine):
-    from holdfast.dispatcher.authority import rule
+    from holdfast.engine.effects.authority import rule
 
     await rule(engine.database, 1, "card.charge", "shop.refund", is_allowed=True, actor="ada", reason="")
 

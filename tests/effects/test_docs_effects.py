@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from holdfast.client.client import Client
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.testing.idle import run_until_idle
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "effects.md"

@@ -21,14 +21,14 @@ from pathlib import Path
 import pytest
 from tests.worker.servers import HttpServer
 
+from holdfast.authoring.loader import load_app
 from holdfast.client.client import Client
-from holdfast.dispatcher.effects import list_effects
-from holdfast.load import load_app
-from holdfast.settings import Settings
-from holdfast.worker.http_line import HttpLine
-from holdfast.worker.isolated import Isolated
-from holdfast.worker.loop import Worker
-from holdfast.worker.orders import Orders
+from holdfast.engine.effects.gate import list_effects
+from holdfast.settings.settings import Settings
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.start_orders import Orders
+from holdfast.worker.transport.http import HttpLine
 
 pytestmark = pytest.mark.crash
 

@@ -7,15 +7,15 @@ import contextlib
 import pytest
 
 import holdfast as hf
-from holdfast.api.reports import done_of
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.dead_look import list_letters
-from holdfast.dispatcher.effects import list_effects
-from holdfast.dispatcher.leases import Report
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.effects.gate import list_effects
+from holdfast.engine.leases import Report
+from holdfast.engine.queries.dead_letters import list_letters
+from holdfast.server.worker_api.reports import done_of
 from holdfast.testing import factories as a
 from holdfast.testing.idle import run_until_idle
-from holdfast.worker.http_reports import completion
+from holdfast.worker.transport.http_reports import completion
 
 
 @pytest.fixture

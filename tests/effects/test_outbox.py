@@ -12,14 +12,14 @@ from tests.each import each
 from tests.flow.steps import finish, step
 
 import holdfast as hf
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.compensate import Compensation, compensate
-from holdfast.dispatcher.effects import list_effects
-from holdfast.dispatcher.explain_runs import why
-from holdfast.dispatcher.look import show_task
-from holdfast.dispatcher.once import AnsweredBefore, Once
-from holdfast.dispatcher.retain import begin_today, drop_old
-from holdfast.dispatcher.steps import Step, keep_step
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.effects.compensate import Compensation, compensate
+from holdfast.engine.effects.gate import list_effects
+from holdfast.engine.effects.steps import Step, keep_step
+from holdfast.engine.idempotency import AnsweredBefore, Once
+from holdfast.engine.maintenance.retention import begin_today, drop_old
+from holdfast.engine.queries.explain_run import why
+from holdfast.engine.queries.task_detail import show_task
 from holdfast.errors import Conflict, LeaseLost, NotFound, Unavailable
 from holdfast.testing import factories as a
 from holdfast.testing.crash import Fault, Mode
@@ -53,7 +53,7 @@ async def test_the_gate_may_be_asked_again_by_its_lease_without_counting_twice(d
 
 @pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
 async def test_a_broken_connection_is_made_good_by_asking_again(mode, dispatcher, outbox, engine, monkeypatch):
-    monkeypatch.setattr("holdfast.dispatcher.effects.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("holdfast.engine.effects.gate.PAUSES_SECONDS", (0.0, 0.0))
     lease = await a.a_running_task(dispatcher)
     await engine.catalog.installation()
     await engine.catalog.epoch_tag(int(lease.task_id))

@@ -9,15 +9,15 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from holdfast.dispatcher.engine import Engine
-from holdfast.load import load_app
-from holdfast.settings import Settings
-from holdfast.worker import http_ledger
-from holdfast.worker.http_call import Calls
-from holdfast.worker.http_line import HttpLine, fetch_terms
-from holdfast.worker.isolated import Isolated
-from holdfast.worker.loop import Worker
-from holdfast.worker.orders import Orders
+from holdfast.authoring.loader import load_app
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.start_orders import Orders
+from holdfast.worker.transport import http_effects
+from holdfast.worker.transport.http import HttpLine, fetch_terms
+from holdfast.worker.transport.http_connection import Calls
 
 
 class Kill:
@@ -60,7 +60,7 @@ class DeadlyCalls(Calls):
 
 async def main(url: str, app_ref: str, *deadly: str) -> None:
     if url.startswith("http"):
-        http_ledger.Calls = DeadlyCalls
+        http_effects.Calls = DeadlyCalls
         settings = await fetch_terms(url, Settings(env="local"))
         await work(HttpLine(url, settings), url, app_ref, settings, *deadly)
         return

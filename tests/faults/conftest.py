@@ -8,7 +8,7 @@ from tests.faults.fleet import LEASE_SECONDS, Fleet
 from tests.faults.load import Load
 from tests.faults.victim_app import LOG_VARIABLE, app
 
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 
 
 @pytest.fixture

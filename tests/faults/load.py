@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.faults.victim_app import blocking, flaky, quick, waiting
 
 from holdfast.client.client import Client
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.verify import verify
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.verify import verify
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import AWAY
 

@@ -16,9 +16,9 @@ from tests.faults.test_processes import until
 from tests.faults.victim_app import app
 
 import holdfast as hf
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.loops import Loops
-from holdfast.worker.loop import Worker
+from holdfast.engine.engine import Engine
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.worker.runtime.worker import Worker
 
 pytestmark = pytest.mark.crash
 

@@ -19,8 +19,8 @@ import asyncpg
 import pytest
 from tests.waiting import poll
 
-from holdfast.settings import Settings
-from holdfast.testing.apart import run_apart
+from holdfast.settings.settings import Settings
+from holdfast.testing.run_coroutine import run_apart
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("namespaces")]
 

@@ -12,10 +12,10 @@ import pytest
 from tests.core.flows import a_flow
 from tests.own_server import OwnServer
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.observe import START, event_tail, run_events_after, told_after
-from holdfast.settings import Settings
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.events import START, event_tail, run_events_after, told_after
+from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import remove_home, throw_away_home
 from holdfast.testing.dispatcher import Dispatcher

@@ -11,16 +11,16 @@ import pytest
 from tests.faults.clusters import some_clusters
 from tests.waiting import eventually
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.audit import list_audit, verify_audit
-from holdfast.dispatcher.checkup import check_up
-from holdfast.dispatcher.effects import OpenEffect, Sender, open_effect
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.observe import event_tail, told_after
-from holdfast.dispatcher.queues import list_queues
-from holdfast.dispatcher.verify import verify
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.audit import list_audit, verify_audit
+from holdfast.engine.effects.gate import OpenEffect, Sender, open_effect
+from holdfast.engine.engine import Engine
+from holdfast.engine.limits.queues import list_queues
+from holdfast.engine.queries.checkup import check_up
+from holdfast.engine.queries.events import event_tail, told_after
+from holdfast.engine.queries.verify import verify
 from holdfast.errors import Conflict, Unavailable
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_task
 

@@ -13,7 +13,7 @@ from tests.faults.test_connections import working
 from tests.faults.victim_app import app
 from tests.waiting import eventually
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home
 

@@ -23,7 +23,7 @@ from tests.faults.load import Load, all_over
 from tests.faults.proxy import Proxy
 from tests.faults.victim_app import app
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.store.database import AWAY
 from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from tests.crash.repair import free_of_victims
 
-from holdfast.core.outcome import Lost
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.outcome import Lost
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.publish import follow_up
 from holdfast.errors import LeaseLost
-from holdfast.settings import Settings, WorkerSettings
+from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.store.database import AWAY
 from holdfast.testing.clock import Clock
 from holdfast.testing.crash import Fault, Mode

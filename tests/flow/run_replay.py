@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from holdfast.core.states import RETRYING_LABEL, TaskState
-from holdfast.core.verdict import RunState
+from holdfast.core.flows.run_state import RunState
+from holdfast.core.tasks.states import RETRYING_LABEL, TaskState
 
 STATES: Mapping[str, str] = MappingProxyType(
     {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast import wire
-from holdfast.core.outcome import Completed, Failed
+from holdfast.codec import json_codec
+from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing.factories import a_failure
 
 
@@ -18,8 +18,8 @@ async def step(dispatcher, *, fail=(), outputs=None) -> list[str]:
             await dispatcher.settle(lease, Failed(a_failure()))
         else:
             value = (outputs or {}).get(node[1])
-            await dispatcher.settle(lease, Completed(wire.encode(value, bytes_max=10**8, what="output")))
-    return [wire.decode(lease.claimed.input) for lease in leases]
+            await dispatcher.settle(lease, Completed(json_codec.encode(value, bytes_max=10**8, what="output")))
+    return [json_codec.decode(lease.claimed.input) for lease in leases]
 
 
 async def finish(dispatcher, **options) -> int:

@@ -6,9 +6,9 @@ import pytest
 from tests.core.flows import a_map, a_node, a_parent, a_sum, a_wait, an_edge, an_order_edge
 from tests.flow.steps import finish, step
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind, TriggerRule
-from holdfast.core.outcome import Canceled, Completed, Failed
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind, TriggerRule
+from holdfast.core.tasks.outcome import Canceled, Completed, Failed
 from holdfast.testing.factories import a_failure
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.core.flows import a_node, a_parent, a_sum, a_wait, an_order_edge
 from tests.flow.steps import finish, step
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node, NodeKind
-from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.signals import send_by_hand, send_signal
-from holdfast.dispatcher.waiting import list_waits
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.engine.audit import list_audit
+from holdfast.engine.lifecycle.runs.signals import send_by_hand, send_signal
+from holdfast.engine.queries.waiting import list_waits
 from holdfast.errors import Conflict, Invalid, NotFound
 
 

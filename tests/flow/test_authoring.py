@@ -9,7 +9,7 @@ import pytest
 from tests.flow.shop import a_shop
 
 import holdfast as hf
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, NodeKind, TriggerRule
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, NodeKind, TriggerRule
 
 
 @pytest.fixture

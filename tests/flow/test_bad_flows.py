@@ -7,11 +7,11 @@ from tests.core.flows import lines_run
 from tests.flow.shop import a_shop
 
 import holdfast as hf
-from holdfast.core import graph
-from holdfast.core.draw_text import draw_text
-from holdfast.core.layout import layout
-from holdfast.flow import trace
-from holdfast.flow.yaml_flow import parse_flow
+from holdfast.authoring.flow import trace
+from holdfast.authoring.flow.yaml_flow import parse_flow
+from holdfast.core.drawing.layout import layout
+from holdfast.core.drawing.text import draw_text
+from holdfast.core.flows import graph
 
 
 def a_chain(length: int) -> hf.Flow:
@@ -127,7 +127,7 @@ def test_a_constant_nested_too_deep_is_refused():
 
 
 def test_a_yaml_file_with_too_many_nodes_is_refused(monkeypatch):
-    monkeypatch.setattr("holdfast.core.graph_check.NODES_MAX", 50)
+    monkeypatch.setattr("holdfast.core.flows.graph_check.NODES_MAX", 50)
     with pytest.raises(hf.Invalid) as caught:
         parse_flow(a_yaml_chain(51), file="f.yaml")
     assert caught.value.code == "DAG_VALIDATION_NODES_TOO_MANY"

@@ -7,12 +7,12 @@ from tests.core.flows import a_flow, a_map, a_parent, a_sum, a_wait
 from tests.flow.steps import step
 from tests.store.visits import visits
 
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher import signals
-from holdfast.dispatcher.loops import Loops
-from holdfast.dispatcher.news import NO_NEWS
-from holdfast.dispatcher.retain import begin_today
-from holdfast.dispatcher.signals import START
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.lifecycle.runs import signals
+from holdfast.engine.lifecycle.runs.signals import START
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.engine.maintenance.retention import begin_today
+from holdfast.engine.notifications import NO_NEWS
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
 
@@ -72,7 +72,7 @@ async def test_the_next_member_that_runs_again_is_found_however_many_are_left(di
 
 
 async def test_members_that_completed_are_passed_over_once_in_bounded_looks(dispatcher, run_again, monkeypatch):
-    monkeypatch.setattr("holdfast.dispatcher.items.LOOK_ITEMS", 3)
+    monkeypatch.setattr("holdfast.engine.lifecycle.runs.items.LOOK_ITEMS", 3)
     run = await run_again(20, completed=19, concurrency=1)
     assert await settle_all(dispatcher, Completed(b"1")) == 1
     while await settle_all(dispatcher, Completed(b"1")):
@@ -82,7 +82,7 @@ async def test_members_that_completed_are_passed_over_once_in_bounded_looks(disp
 
 async def test_when_all_members_that_run_again_went_nobody_looks_for_more(dispatcher, run_again, monkeypatch):
     run = await run_again(5)
-    monkeypatch.setattr("holdfast.dispatcher.items._FURTHER_ITEMS", "select nobody asks this")
+    monkeypatch.setattr("holdfast.engine.lifecycle.runs.items._FURTHER_ITEMS", "select nobody asks this")
     while await settle_all(dispatcher, Completed(b"1")):
         pass
     assert await dispatcher.runs.state(run) == "completed"

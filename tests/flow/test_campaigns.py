@@ -8,14 +8,14 @@ import pytest
 from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
 from tests.waiting import waits
 
-from holdfast.core.campaign import PRIORITY
-from holdfast.core.condition import Condition, Operator
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind, TriggerRule
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.campaign_plan import plan_campaign
-from holdfast.dispatcher.campaigns import show_campaign, start_campaign
-from holdfast.dispatcher.dead_look import dead_groups
+from holdfast.core.dead_letters.campaign import PRIORITY
+from holdfast.core.flows.condition import Condition, Operator
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind, TriggerRule
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.campaigns.commands import show_campaign, start_campaign
+from holdfast.engine.campaigns.plan import plan_campaign
+from holdfast.engine.queries.dead_letters import dead_groups
 from holdfast.testing import factories as a
 
 

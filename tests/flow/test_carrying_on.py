@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.core.flows import a_node, an_edge
 
-from holdfast import wire
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher import exchange as exchanges
-from holdfast.dispatcher import inputs
-from holdfast.dispatcher.claim import Claimer
-from holdfast.dispatcher.exchange import exchange
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.news import NO_NEWS, News
+from holdfast.codec import json_codec
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.runs import inputs
+from holdfast.engine.lifecycle.tasks import exchange as exchanges
+from holdfast.engine.lifecycle.tasks.claim import Claimer
+from holdfast.engine.lifecycle.tasks.exchange import exchange
+from holdfast.engine.notifications import NO_NEWS, News
 from holdfast.testing.factories import a_failure
 
 
@@ -38,7 +38,7 @@ async def one_exchange(engine, dispatcher):
 
 
 def returning(claimed, value):
-    return report_of(claimed, Completed(wire.encode(value, bytes_max=1000, what="output")))
+    return report_of(claimed, Completed(json_codec.encode(value, bytes_max=1000, what="output")))
 
 
 async def test_the_next_node_of_a_chain_takes_what_was_just_returned(dispatcher, one_exchange, monkeypatch):
@@ -46,7 +46,7 @@ async def test_the_next_node_of_a_chain_takes_what_was_just_returned(dispatcher,
     (first,) = await dispatcher.claim(1)
     monkeypatch.delattr(inputs, "read_runs")
     done = await one_exchange([returning(first.claimed, {"x": 7})], 10)
-    assert [wire.decode(one.input) for one in done.claimed] == [{"a": 7}]
+    assert [json_codec.decode(one.input) for one in done.claimed] == [{"a": 7}]
 
 
 async def test_what_another_worker_returned_is_read(dispatcher, one_exchange):
@@ -57,7 +57,7 @@ async def test_what_another_worker_returned_is_read(dispatcher, one_exchange):
     (right,) = await dispatcher.claim(1, worker="second")
     await dispatcher.settle(right, Completed(b'{"x": 2}'))
     done = await one_exchange([returning(left, {"x": 3})], 10)
-    assert [wire.decode(one.input) for one in done.claimed] == [{"b": 3, "c": 2}]
+    assert [json_codec.decode(one.input) for one in done.claimed] == [{"b": 3, "c": 2}]
 
 
 async def test_a_run_met_in_an_earlier_generation_reads_the_newer_outputs(dispatcher, one_exchange):
@@ -69,7 +69,7 @@ async def test_a_run_met_in_an_earlier_generation_reads_the_newer_outputs(dispat
     (first,) = await dispatcher.claim(1)
     await dispatcher.settle(first, Completed(b'{"x": 2}'))
     (second,) = await dispatcher.claim(1)
-    assert wire.decode(second.claimed.input) == {"a": 2}
+    assert json_codec.decode(second.claimed.input) == {"a": 2}
 
 
 async def test_what_the_fence_refused_is_given_to_nobody(dispatcher, one_exchange, clock):
@@ -80,7 +80,7 @@ async def test_what_the_fence_refused_is_given_to_nobody(dispatcher, one_exchang
     (first,) = await dispatcher.claim(1, worker="second")
     await dispatcher.settle(first, Completed(b'{"x": 1}'))
     done = await one_exchange([returning(late.claimed, {"x": 9})], 10)
-    assert [wire.decode(one.input) for one in done.claimed] == [{"a": 1}]
+    assert [json_codec.decode(one.input) for one in done.claimed] == [{"a": 1}]
 
 
 async def test_a_worker_that_takes_all_it_released_wakes_nobody(dispatcher, one_exchange):

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from tests.core.flows import a_diamond, a_flow, a_node, an_edge, an_order_edge
 
-from holdfast.core.condition import Condition, Operator
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind, TriggerRule
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.dead import adopt_once, sweep_once
-from holdfast.dispatcher.dead_look import show_letter
-from holdfast.dispatcher.recover import ignore
+from holdfast.core.flows.condition import Condition, Operator
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind, TriggerRule
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.audit import list_audit
+from holdfast.engine.lifecycle.dead_letters.commands import ignore
+from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once, sweep_once
+from holdfast.engine.queries.dead_letters import show_letter
 from holdfast.errors import Conflict
 from holdfast.testing import factories as a
 
@@ -319,7 +319,7 @@ async def test_a_letter_is_not_abandoned_without_its_run(dispatcher, monkeypatch
         raise RuntimeError("the run could not be canceled")
 
     _, left, _ = await a_half_failed_diamond(dispatcher)
-    monkeypatch.setattr("holdfast.dispatcher.recover.cancel_run_in", breaks)
+    monkeypatch.setattr("holdfast.engine.lifecycle.dead_letters.commands.cancel_run_in", breaks)
     with pytest.raises(RuntimeError):
         await ignore(dispatcher.engine, 1, task_id=int(left.task_id), **ABANDON)
     assert [one.state for one in await dispatcher.letters(left.task_id)] == ["open"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.authoring.flow.yaml_flow import parse_flow
+from holdfast.authoring.loader import load_app
 from holdfast.cli.main import cli
-from holdfast.flow.yaml_flow import parse_flow
-from holdfast.load import load_app
 from holdfast.testing.clock import Clock
 from holdfast.testing.idle import run_until_idle
 
@@ -84,8 +84,14 @@ def test_the_drawing_is_what_the_command_draws(shop, tmp_path):
 def test_every_code_of_a_refusal_is_in_the_table():
     """Codes as they stand in the code that refuses definitions; those of a run that is under way are elsewhere."""
     listed = set(re.findall(r"`((?:DAG_VALIDATION|flow|action)_\w+)`", PAGE.partition("| Code |")[2]))
-    files = [*(SOURCE / "flow").glob("*.py"), *SOURCE.glob("dispatcher/snapshots.py"), SOURCE / "core/graph.py"]
-    files += [SOURCE / "core" / f"{name}.py" for name in ("graph_check", "node_check", "assembly", "known_ports")]
+    files = [
+        *(SOURCE / "authoring/flow").glob("*.py"),
+        *SOURCE.glob("engine/lifecycle/runs/flow_snapshots.py"),
+        SOURCE / "core/flows/graph.py",
+    ]
+    files += [
+        SOURCE / "core/flows" / f"{name}.py" for name in ("graph_check", "node_check", "input_builder", "known_ports")
+    ]
     found: set[str] = set()
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.testing.idle import run_until_idle
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

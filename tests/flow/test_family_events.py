@@ -7,9 +7,9 @@ from tests.core.flows import a_node, a_parent, a_sum, a_wait, an_edge, an_order_
 from tests.flow.steps import step
 from tests.flow.test_sub_flows import children
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import RUN_INPUT, FlowInput, Node, NodeKind
-from holdfast.dispatcher.waiting import waits_of
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import RUN_INPUT, FlowInput, Node, NodeKind
+from holdfast.engine.queries.waiting import waits_of
 
 INNER = FlowDefinition(name="shop.inner", nodes=(Node(name="paid", action="payment", kind=NodeKind.WAIT),)).validated()
 

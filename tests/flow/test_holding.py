@@ -7,11 +7,11 @@ from tests.core.flows import a_flow, a_map, a_node, a_parent, a_sum, an_edge, an
 from tests.flow.steps import finish, step
 from tests.flow.test_sub_flows import OUTPUTS, children
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind, TriggerRule
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.reinject import reinject_once
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind, TriggerRule
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.audit import list_audit
+from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_failure
 

@@ -11,15 +11,15 @@ from tests.flow.steps import finish, step
 from tests.flow.test_sub_flows import OUTPUTS, a_failed_parent
 from tests.guards.checks.stage import Stage
 
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher import recover
-from holdfast.dispatcher.campaign_plan import plan_campaign
-from holdfast.dispatcher.children import answer_once
-from holdfast.dispatcher.dead import sweep_once
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.letters import By, redrive_task
-from holdfast.dispatcher.runs import plan_retry
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.campaigns.plan import plan_campaign
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
+from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
+from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
+from holdfast.engine.lifecycle.runs.children import answer_once
+from holdfast.engine.lifecycle.runs.commands import plan_retry
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
 
@@ -160,7 +160,9 @@ async def test_a_verb_that_waits_for_letters_holds_neither_their_run_nor_its_nod
         "redrive": redrive,
         "retry": lambda: dispatcher.runs.retry(run),
         "sweep": lambda: sweep_once(engine.database, engine.catalog),
-        "ignore": lambda: recover.ignore(engine, 1, task_id=int(left.task_id), actor="ann", reason="known"),
+        "ignore": lambda: dead_letter_commands.ignore(
+            engine, 1, task_id=int(left.task_id), actor="ann", reason="known"
+        ),
     }
     found = await held_while_waiting(stage, run, verbs[name](), before="letter")
     assert found == ["letter"]
@@ -178,7 +180,7 @@ async def test_a_plan_waits_for_nobody_and_holds_nothing(stage, dispatcher, name
     [letter] = await dispatcher.letters(left.task_id)
     plans = {
         "retry": lambda: plan_retry(engine.database, engine.catalog, 1, int(run)),
-        "task": lambda: recover.repeated_by(engine, 1, int(left.task_id)),
+        "task": lambda: dead_letter_commands.repeated_by(engine, 1, int(left.task_id)),
         "group": lambda: plan_campaign(engine, 1, letter.fingerprint),
     }
     async with engine.database.transaction() as holder:

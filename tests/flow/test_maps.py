@@ -6,15 +6,15 @@ import pytest
 from tests.core.flows import a_flow, a_map, a_node, an_order_edge
 from tests.flow.steps import finish, step
 
-from holdfast import wire
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import TriggerRule
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.dead_look import dead_groups, list_letters
-from holdfast.dispatcher.look import show_task
-from holdfast.dispatcher.recover import redrive_group
-from holdfast.dispatcher.replay import capture
-from holdfast.dispatcher.verify import verify
+from holdfast.codec import json_codec
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import TriggerRule
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.lifecycle.dead_letters.commands import redrive_group
+from holdfast.engine.queries.dead_letters import dead_groups, list_letters
+from holdfast.engine.queries.task_detail import show_task
+from holdfast.engine.queries.task_snapshot import capture
+from holdfast.engine.queries.verify import verify
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import a_failure
@@ -24,10 +24,10 @@ async def test_a_map_runs_once_per_member_and_gathers_in_order(dispatcher):
     run = await dispatcher.runs.start(a_map())
     await step(dispatcher, outputs={0: {"all": [5, 6, 7]}})
     leases = await dispatcher.claim(10)
-    assert [wire.decode(lease.claimed.input) for lease in leases] == [{"by": 2, "x": x} for x in (5, 6, 7)]
+    assert [json_codec.decode(lease.claimed.input) for lease in leases] == [{"by": 2, "x": x} for x in (5, 6, 7)]
     for lease in reversed(leases):
-        given = wire.decode(lease.claimed.input)
-        await dispatcher.settle(lease, Completed(wire.encode(given["x"] * 2, bytes_max=99, what="output")))
+        given = json_codec.decode(lease.claimed.input)
+        await dispatcher.settle(lease, Completed(json_codec.encode(given["x"] * 2, bytes_max=99, what="output")))
     assert await step(dispatcher) == [{"results": [10, 12, 14]}]
     assert await dispatcher.runs.state(run) == "completed"
 

@@ -18,11 +18,11 @@ from tests.core.flows import INNER, a_flow, flows
 from tests.core.verdicts import RunCounts, verdict
 from tests.flow.callers import FATES, Fates, Stage
 
-from holdfast import wire
-from holdfast.core.nodes import NodeKind, TriggerRule
-from holdfast.core.outcome import Completed, Failed
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.states import TaskState
+from holdfast.codec import json_codec
+from holdfast.core.flows.nodes import NodeKind, TriggerRule
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.core.tasks.states import TaskState
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
@@ -121,7 +121,7 @@ class Play:
         return await self.fates.ran(names)
 
     def outcome(self, node, lease, outcomes):
-        is_first = node.kind is NodeKind.MAP and wire.decode(lease.claimed.input)["x"] == 1
+        is_first = node.kind is NodeKind.MAP and json_codec.decode(lease.claimed.input)["x"] == 1
         is_well = is_first or outcomes[node.name] == "completed"
         return Completed(b"1") if is_well else Failed(a_failure())
 

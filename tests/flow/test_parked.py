@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 from tests.core.flows import a_map, a_node, a_parent, a_sum, a_wait, an_order_edge
-from tests.dispatcher.test_retain_ended import WHO, later, retain
+from tests.engine.test_retain_ended import WHO, later, retain
 from tests.flow.steps import finish, step
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.campaigns import show_campaign, start_campaign
-from holdfast.dispatcher.dead import adopt_once
-from holdfast.dispatcher.dead_look import dead_groups, list_letters
-from holdfast.dispatcher.delete import delete_group, delete_task
-from holdfast.dispatcher.recover import ignore, redrive, redrive_group, repeated_by, resolve
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.campaigns.commands import show_campaign, start_campaign
+from holdfast.engine.lifecycle.dead_letters.commands import ignore, redrive, redrive_group, repeated_by, resolve
+from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once
+from holdfast.engine.lifecycle.tasks.delete import delete_group, delete_task
+from holdfast.engine.queries.dead_letters import dead_groups, list_letters
 from holdfast.errors import NotFound
 from holdfast.testing.factories import a_failure
 

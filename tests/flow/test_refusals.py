@@ -9,7 +9,7 @@ import pytest
 from tests.flow.shop import a_shop
 
 import holdfast as hf
-from holdfast.flow.yaml_flow import parse_flow
+from holdfast.authoring.flow.yaml_flow import parse_flow
 
 A = "- {name: a, action: shop.extract}\n"
 B = "- {name: b, action: shop.work}\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.core.flows import a_flow, a_node
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.recover import repeated_by
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.lifecycle.dead_letters.commands import repeated_by
 from holdfast.errors import Conflict
 from holdfast.testing import factories as a
 

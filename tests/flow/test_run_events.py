@@ -14,8 +14,8 @@ from tests.flow.steps import finish, step
 from tests.flow.test_views import act, stories
 
 from holdfast.client.run_events import run_events
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.observe import START, cursor_of, run_events_after
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.queries.events import START, cursor_of, run_events_after
 from holdfast.errors import Invalid, NotFound
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher

@@ -6,8 +6,8 @@ import pytest
 from tests.core.flows import a_choice, a_diamond, a_flow, a_sum
 from tests.flow.steps import finish, step
 
-from holdfast.core.nodes import TriggerRule
-from holdfast.core.outcome import Completed, Failed
+from holdfast.core.flows.nodes import TriggerRule
+from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.errors import Conflict, NotFound
 from holdfast.testing.factories import a_failure
 

@@ -10,7 +10,7 @@ from tests.flow.shop import a_shop
 
 import holdfast as hf
 from holdfast.client.client import Client
-from holdfast.dispatcher.start import RunOptions
+from holdfast.engine.lifecycle.runs.start import RunOptions
 from holdfast.testing.clock import Clock
 from holdfast.testing.idle import run_until_idle
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import pytest
 from tests.core.flows import a_node, a_parent, a_sum, an_edge
-from tests.dispatcher.test_redrive_races import meeting
+from tests.engine.test_redrive_races import meeting
 from tests.flow.steps import finish, step
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.dead_look import dead_groups, list_letters
-from holdfast.dispatcher.delete import delete_task
-from holdfast.dispatcher.redrive import plan_redrive, redrive_run
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.lifecycle.runs.redrive import plan_redrive, redrive_run
+from holdfast.engine.lifecycle.tasks.delete import delete_task
+from holdfast.engine.queries.dead_letters import dead_groups, list_letters
 from holdfast.errors import Conflict
 
 OUTPUTS = {0: {"v": 1}, 1: {"v": 1}, 2: 42}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tests.core.flows import a_diamond, a_wait
 from tests.flow.steps import finish
 
-from holdfast.core.outcome import Failed
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.engine import Engine
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.engine import Engine
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_task
 

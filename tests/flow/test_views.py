@@ -15,13 +15,13 @@ from tests.core.verdicts import RunCounts, standing
 from tests.flow.steps import finish, step
 
 from holdfast.client.results import Results
-from holdfast.core.outcome import Completed, Failed
-from holdfast.core.states import TaskState
-from holdfast.core.verdict import RUN_TRANSITIONS, RunState
-from holdfast.dispatcher.list_tasks import list_tasks
-from holdfast.dispatcher.look import show_task
-from holdfast.dispatcher.queues import list_queues
-from holdfast.dispatcher.show_runs import list_runs, show_run
+from holdfast.core.flows.run_state import RUN_TRANSITIONS, RunState
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.core.tasks.states import TaskState
+from holdfast.engine.limits.queues import list_queues
+from holdfast.engine.queries.runs import list_runs, show_run
+from holdfast.engine.queries.task_detail import show_task
+from holdfast.engine.queries.tasks import list_tasks
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a

@@ -9,12 +9,12 @@ from tests.core.flows import a_node, a_wait, an_order_edge
 from tests.flow.steps import finish, step
 from tests.waiting import waits
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node, NodeKind
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.signals import _end_wait
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.runs.signals import _end_wait
+from holdfast.engine.lifecycle.tasks.settle import settle
 
 
 async def test_a_node_waits_for_an_event_and_returns_its_payload(dispatcher):

@@ -8,8 +8,8 @@ import pytest
 from tests.core.flows import a_choice, a_diamond, a_flow, a_map, a_parent, a_sum, a_wait
 from tests.flow.steps import finish, step
 
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.explain_runs import why, why_node, why_run
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.queries.explain_run import why, why_node, why_run
 from holdfast.errors import NotFound
 from holdfast.testing.factories import a_failure
 

@@ -8,8 +8,8 @@ import pytest
 from tests.flow.shop import a_shop
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.flow.yaml_flow import parse_flow, read_flow
+from holdfast.authoring.flow.yaml_flow import parse_flow, read_flow
+from holdfast.core.flows.graph import FlowDefinition
 
 NIGHTLY = """\
 name: shop.nightly
@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_refused_with_its_line(text, code):
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.flow.yaml_flow.DEFINITION_BYTES_MAX", 1_000)
+    monkeypatch.setattr("holdfast.authoring.flow.yaml_flow.DEFINITION_BYTES_MAX", 1_000)
     path = tmp_path / "f.yaml"
     path.write_text("# " + "x" * 2_000)
     with pytest.raises(hf.Invalid) as caught:

@@ -15,7 +15,7 @@ from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
 from tests.guards.survival import survives
 from tests.guards.table import PAGE, page
 
-from holdfast.core import classify, retry
+from holdfast.core.tasks import classify, retry
 from holdfast.store.database import Session
 from holdfast.store.migrate import known
 from holdfast.store.statements import sql, statements, statements_in

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import Invalid, InvalidSettings
 from holdfast.net.address import Rules, target_of, unwrapped
-from holdfast.settings import EgressSettings
+from holdfast.settings.settings import EgressSettings
 
 RULES = Rules.of(EgressSettings())
 

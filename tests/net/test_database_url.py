@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import InvalidSettings
-from holdfast.net.server import database_url
-from holdfast.place import find_place
-from holdfast.settings import Settings
-from holdfast.store.trouble import without_password
+from holdfast.net.server_url import database_url
+from holdfast.settings.settings import Settings
+from holdfast.store.errors import without_password
+from holdfast.store.resolve import find_place
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg", "postgres+x"])

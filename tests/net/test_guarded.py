@@ -11,8 +11,8 @@ from tests.net.receiver import endless, receiving, saying, silent
 
 from holdfast.errors import Invalid
 from holdfast.net.address import Rules
-from holdfast.net.guarded import Guarded, NotReached, check_url
-from holdfast.settings import EgressSettings
+from holdfast.net.guarded_request import Guarded, NotReached, check_url
+from holdfast.settings.settings import EgressSettings
 
 LOOPBACK = Rules.of(EgressSettings(allow=("127.0.0.0/8",), ports="*"))
 STRICT = Rules.of(EgressSettings(ports="*"))

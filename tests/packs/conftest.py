@@ -10,12 +10,12 @@ from textwrap import dedent
 import pytest
 import pytest_asyncio
 
+from holdfast.authoring.packs.load import load_pack
 from holdfast.client.client import Client
-from holdfast.packs.load import load_pack
-from holdfast.settings import Settings, WorkerSettings
-from holdfast.worker.isolated import Isolated
-from holdfast.worker.loop import Worker
-from holdfast.worker.orders import Orders
+from holdfast.settings.settings import Settings, WorkerSettings
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.start_orders import Orders
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 import holdfast as hf
-from holdfast.core.policy import PolicyDefaults
+from holdfast.authoring.loader import load_app
+from holdfast.authoring.packs.load import read_pack
+from holdfast.core.tasks.policy import PolicyDefaults
 from holdfast.errors import TaskFailed
-from holdfast.load import load_app
-from holdfast.packs.load import read_pack
 from holdfast.testing.idle import run_until_idle
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -49,7 +49,7 @@ def test_every_action_of_the_guide_to_packs_is_sound(tmp_path):
 
 
 def test_the_guide_names_every_field_of_an_action():
-    from holdfast.packs.schema import ACTION_FIELDS, RUNTIME_FIELDS
+    from holdfast.authoring.packs.schema import ACTION_FIELDS, RUNTIME_FIELDS
 
     page = (DOCS / "packs.md").read_text()
     fields = {*ACTION_FIELDS, *(name for fields in RUNTIME_FIELDS.values() for name in fields)}

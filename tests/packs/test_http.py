@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.authoring.packs.http_runtime import UnsafeSegment, rendered_url
 from holdfast.errors import TaskFailed
-from holdfast.packs.http_runtime import UnsafeSegment, rendered_url
 
 SEND = """
     runtime: http

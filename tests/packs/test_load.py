@@ -8,13 +8,13 @@ from textwrap import dedent
 import pytest
 
 import holdfast as hf
-from holdfast.action import Isolation
-from holdfast.core.circuit import Breaker
-from holdfast.core.policy import PolicyDefaults, RetryPolicy
-from holdfast.core.quota import Quota
+from holdfast.authoring.action import Isolation
+from holdfast.authoring.packs.document import read_document
+from holdfast.authoring.packs.load import find_packs, read_pack
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.policy import PolicyDefaults, RetryPolicy
 from holdfast.errors import Invalid
-from holdfast.packs.document import read_document
-from holdfast.packs.load import find_packs, read_pack
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "packs"
 DEFAULTS = PolicyDefaults()
@@ -109,9 +109,9 @@ def test_retries_come_from_the_action_before_the_pack_before_the_default_of_yaml
 
 
 async def test_policies_are_layered_default_pack_action_node_task(a_pack, engine):
-    from holdfast.core.graph import FlowDefinition
-    from holdfast.core.nodes import Node
-    from holdfast.dispatcher.start import ActionRules, snapshot_of
+    from holdfast.core.flows.graph import FlowDefinition
+    from holdfast.core.flows.nodes import Node
+    from holdfast.engine.lifecycle.runs.start import ActionRules, snapshot_of
 
     folder = a_pack(
         **{

@@ -8,9 +8,9 @@ import pytest
 from tests.each import each
 
 import holdfast as hf
-from holdfast.core.signals import Killed
+from holdfast.authoring.packs.shell_runtime import CommandFailed, ShellCommand
+from holdfast.core.tasks.signals import Killed
 from holdfast.errors import TaskFailed
-from holdfast.packs.shell_runtime import CommandFailed, ShellCommand
 
 pytestmark = pytest.mark.crash
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.packs.template import MissingInput, names_in, render, render_text
+from holdfast.authoring.packs.template import MissingInput, names_in, render, render_text
 
 VALUES = {"id": 7, "name": "Ada", "tags": ["a"], "address": {"city": "Bonn"}}
 

@@ -7,30 +7,30 @@ way of the direct URL where there is one, and found by the poll where there is n
 from __future__ import annotations
 
 import pytest
-from tests.api.conftest import call, ticks, worker  # noqa: F401
-from tests.api.test_exchange import (  # noqa: F401
+from tests.server.conftest import call, ticks, worker  # noqa: F401
+from tests.server.test_exchange import (  # noqa: F401
     test_an_answer_that_got_lost_is_given_again,
     test_an_exchange_settles_renews_and_claims_at_once,
 )
-from tests.api.test_tasks import (  # noqa: F401
+from tests.server.test_tasks import (  # noqa: F401
     history,
     test_a_reader_resumes_behind_any_single_event,
     test_without_a_cursor_only_what_comes_is_told,
 )
-from tests.api.test_tenants import (  # noqa: F401
+from tests.server.test_tenants import (  # noqa: F401
     test_a_tenant_that_a_request_names_decides_nothing,
     test_what_a_request_does_is_done_behind_the_wall,
 )
-from tests.api.test_waiting import calls, here, waiting  # noqa: F401
-from tests.api.test_waiting import test_a_waiting_claim_is_answered_when_a_task_comes as answered_when_a_task_comes
-from tests.api.test_workers import (  # noqa: F401
+from tests.server.test_waiting import calls, here, waiting  # noqa: F401
+from tests.server.test_waiting import test_a_waiting_claim_is_answered_when_a_task_comes as answered_when_a_task_comes
+from tests.server.test_workers import (  # noqa: F401
     test_a_completion_is_accepted_once_and_repeated_answers_as_before,
 )
 from tests.tenants.acme import acme, at_acme, theirs  # noqa: F401
 from tests.tenants.test_strangers import test_a_worker_claims_of_its_own_tenant_only  # noqa: F401
 
-from holdfast.core.retry import RetryPolicy
-from holdfast.settings import Settings, WorkerSettings
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.testing import factories as a
 
 

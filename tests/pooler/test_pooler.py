@@ -11,15 +11,15 @@ from tests.pooler.conftest import SERVER_CONNECTIONS, pooling
 
 import holdfast as hf
 from holdfast.client.client import Client
-from holdfast.dispatcher.checkup import Level, check_up
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.loops import Loops
-from holdfast.settings import Settings
+from holdfast.engine.engine import Engine
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.engine.queries.checkup import Level, check_up
+from holdfast.settings.settings import Settings
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate, schema_version
 from holdfast.testing.databases import with_database
-from holdfast.wake.listener import hears
-from holdfast.worker.loop import Worker
+from holdfast.wakeups.listener import hears
+from holdfast.worker.runtime.worker import Worker
 
 IGNORED = ",".join(
     (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.dispatcher.test_schedule import (  # noqa: F401
+from tests.engine.test_schedule import (  # noqa: F401
     frozen,
     test_a_slot_fires_when_its_time_has_come_and_not_before,
     test_overlap_queue_starts_the_next_when_the_previous_is_over,

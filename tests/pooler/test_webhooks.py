@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.dispatcher.test_webhooks import (  # noqa: F401
+from tests.engine.test_webhooks import (  # noqa: F401
     deliver,
     guarded,
     holdfast_settings,

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from holdfast.core.circuit import Breaker
-from holdfast.core.limits import ID_MAX, is_id
-from holdfast.core.outcome import Completed
-from holdfast.core.quota import Quota
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.checkup import Level, check_up
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.outcome import Completed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.core.values.bounds import ID_MAX, is_id
+from holdfast.engine.queries.checkup import Level, check_up
 from holdfast.testing.factories import a_task
 
 FOUR_BYTES = 2**31

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.core.dead import TRANSITIONS, LetterState
+from holdfast.core.dead_letters.dead_letter import TRANSITIONS, LetterState
 from holdfast.store.statements import statements
 
 _TO = re.compile(r"update holdfast\.dead_letter d\s+set state = '(\w+)'")

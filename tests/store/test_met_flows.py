@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.core.flows import a_parent, a_sum
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.store.database import Session
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.errors import Unavailable
 from holdfast.store import migrate as migration
 from holdfast.store.database import Database

@@ -10,7 +10,7 @@ from tests import one_session
 from tests.sessions_scan import second_sessions
 
 import holdfast
-from holdfast.dispatcher import tenants
+from holdfast.engine.identity import tenants
 
 SOURCES = sorted(Path(holdfast.__file__).parent.rglob("*.py"))
 

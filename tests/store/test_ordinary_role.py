@@ -17,8 +17,8 @@ from tests.own_server import OwnServer
 from tests.waiting import poll
 
 from holdfast.store.database import Database
-from holdfast.testing.apart import run_apart
 from holdfast.testing.databases import with_database
+from holdfast.testing.run_coroutine import run_apart
 
 ROLE = "shop"
 

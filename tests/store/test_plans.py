@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
-from holdfast.testing.apart import run_apart
+from holdfast.testing.run_coroutine import run_apart
 
 HOT = [
     "enqueue",

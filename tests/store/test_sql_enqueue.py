@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 from tests.each import each
 
-from holdfast.core.limits import (
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.core.values.bounds import (
     DELAY_SECONDS_MAX,
     INPUT_BYTES_MAX,
     KEY_CHARACTERS_MAX,
@@ -17,7 +18,6 @@ from holdfast.core.limits import (
     TAG_CHARACTERS_MAX,
     TAGS_MAX,
 )
-from holdfast.core.retry import RetryPolicy
 from holdfast.testing.factories import a_task
 
 ENQUEUE = "select holdfast.enqueue($1, $2::jsonb, key => $3)"

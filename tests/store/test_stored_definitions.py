@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from holdfast.bench.flow import a_chain, a_fan
-from holdfast.core.condition import Condition
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
-from holdfast.core.plan import Plan
+from holdfast.core.flows.condition import Condition
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
+from holdfast.core.flows.plan import Plan
 from holdfast.errors import Invalid
-from holdfast.store import plans
-from holdfast.store.plans import read_plan
+from holdfast.store import flow_plans
+from holdfast.store.flow_plans import read_plan
+from holdfast_bench.flow import a_chain, a_fan
 
 
 def an_odd_flow() -> FlowDefinition:
@@ -43,8 +43,8 @@ def an_odd_flow() -> FlowDefinition:
 @pytest.mark.parametrize("definition", [an_odd_flow(), a_fan(20), a_chain(5)], ids=lambda one: one.name)
 def test_it_is_the_plan_of_its_definition(definition, is_giant, monkeypatch):
     if is_giant:
-        monkeypatch.setattr(plans, "GIANT_BYTES", 0)
-        monkeypatch.setattr(plans, "BLOCK_NODES", 3)
+        monkeypatch.setattr(flow_plans, "GIANT_BYTES", 0)
+        monkeypatch.setattr(flow_plans, "BLOCK_NODES", 3)
     made, read = Plan.of(definition), read_plan(json.dumps(definition.to_json()).encode())
     for name in ("name", "version", "inputs", "names", "kinds", "rules", "is_simple", "is_task", "number", "roots"):
         assert getattr(read, name) == getattr(made, name), name

@@ -8,18 +8,18 @@ import pytest
 from tests.core.flows import a_diamond, a_node, an_order_edge
 from tests.datasets.hands import orders
 
-from holdfast.core.circuit import Breaker
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node, NodeKind
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.campaigns import start_campaign
-from holdfast.dispatcher.datasets import declare
-from holdfast.dispatcher.effects import OpenEffect, Sender, list_effects, open_effect
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.members import add_member
-from holdfast.dispatcher.tenants import TenantView, create_tenant
-from holdfast.dispatcher.tokens import create_token
-from holdfast.dispatcher.webhooks import add_webhook
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.campaigns.commands import start_campaign
+from holdfast.engine.datasets.declare import declare
+from holdfast.engine.effects.gate import OpenEffect, Sender, list_effects, open_effect
+from holdfast.engine.engine import Engine
+from holdfast.engine.identity.members import add_member
+from holdfast.engine.identity.tenants import TenantView, create_tenant
+from holdfast.engine.identity.tokens import create_token
+from holdfast.engine.webhooks.commands import add_webhook
 from holdfast.store.database import Database
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher

@@ -9,10 +9,10 @@ import asyncio
 import statistics
 import time
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.remote import Done, RemoteWorkers
-from holdfast.settings import Settings
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.engine import Engine
+from holdfast.server.worker_api.remote_workers import Done, RemoteWorkers
+from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import Databases, remove_home, start_throw_away, throw_away_home
 from holdfast.testing.dispatcher import Dispatcher

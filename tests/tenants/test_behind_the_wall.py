@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.dispatcher.test_claim import *  # noqa: F403
+from tests.engine.test_claim import *  # noqa: F403
 from tests.flow.test_maps import *  # noqa: F403
 from tests.flow.test_runs import *  # noqa: F403
 from tests.flow.test_sub_flows import (  # noqa: F401
@@ -14,7 +14,7 @@ from tests.flow.test_sub_flows import (  # noqa: F401
 )
 from tests.flow.test_waits import *  # noqa: F403
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.testing.clock import Clock
 
 # Its two transactions wait for each other longer than a session behind the wall has patience for.

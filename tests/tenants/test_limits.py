@@ -10,12 +10,12 @@ from tests.each import each
 from tests.tenants.acme import WHO
 
 import holdfast as hf
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.audit import list_audit
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.tenants import create_tenant, find_tenant, limit_tenant, list_tenants
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.audit import list_audit
+from holdfast.engine.engine import Engine
+from holdfast.engine.identity.tenants import create_tenant, find_tenant, limit_tenant, list_tenants
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
 

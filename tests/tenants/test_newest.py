@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.tenants.acme import acme, at_acme
 
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.list_tasks import list_tasks, task_page
-from holdfast.dispatcher.retain import begin_today
+from holdfast.engine.engine import Engine
+from holdfast.engine.maintenance.retention import begin_today
+from holdfast.engine.queries.tasks import list_tasks, task_page
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
 

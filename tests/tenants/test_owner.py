@@ -8,10 +8,10 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.verify import verify
-from holdfast.settings import Settings
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.verify import verify
+from holdfast.settings.settings import Settings
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
 from holdfast.testing.databases import with_database

@@ -55,7 +55,7 @@ def path_of(module: str) -> Path:
 def reachable() -> set[str]:
     """What the client's modules say themselves, and the verbs that they call."""
     modules = {f"holdfast.client.{path.stem}" for path in (ROOT / "client").glob("*.py")}
-    verbs = {one for module in modules for one in parts(module)[1] if one.startswith("holdfast.dispatcher.")}
+    verbs = {one for module in modules for one in parts(module)[1] if one.startswith("holdfast.engine.")}
     return {name for module in modules | verbs for name in parts(module)[0]}
 
 

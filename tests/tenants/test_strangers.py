@@ -10,50 +10,44 @@ import pytest
 from tests.tenants.acme import CANARY, MISSING, WHO, rows_of
 
 from holdfast.client.client import Client
-from holdfast.core.circuit import CircuitState
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node, NodeKind
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher import (
-    cutover,
-    dead_look,
-    effects,
-    list_tasks,
-    look,
-    pause,
-    queues,
-    recover,
-    runs,
-    schedules,
-    show_schedules,
-    show_workers,
-)
-from holdfast.dispatcher.approvals import answer_approval
-from holdfast.dispatcher.breakers import show_breaker, steer
-from holdfast.dispatcher.campaign_plan import plan_campaign
-from holdfast.dispatcher.campaigns import (
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.core.limits.breaker import CircuitState
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.campaigns.commands import (
     abort_campaign,
     approve_campaign,
     resume_campaign,
     show_campaign,
     start_campaign,
 )
-from holdfast.dispatcher.cancel import cancel
-from holdfast.dispatcher.compensate import compensate
-from holdfast.dispatcher.copy import CopyOptions, copy_task
-from holdfast.dispatcher.cutover import Asking
-from holdfast.dispatcher.datasets import list_generations, recent_commits
-from holdfast.dispatcher.drain import drain_worker
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.explain_runs import why, why_node, why_run
-from holdfast.dispatcher.observe import event_tail, run_events_after, told_after
-from holdfast.dispatcher.reinject import reinject_once
-from holdfast.dispatcher.remote import Done, RemoteWorkers
-from holdfast.dispatcher.replay import capture
-from holdfast.dispatcher.retry import retry
-from holdfast.dispatcher.show_runs import show_run
-from holdfast.dispatcher.signals import deliver_once, send_signal
+from holdfast.engine.campaigns.plan import plan_campaign
+from holdfast.engine.datasets import cutover
+from holdfast.engine.datasets.cutover import Asking
+from holdfast.engine.datasets.declare import list_generations, recent_commits
+from holdfast.engine.effects import gate
+from holdfast.engine.effects.compensate import compensate
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
+from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
+from holdfast.engine.lifecycle.runs import commands as run_commands
+from holdfast.engine.lifecycle.runs import pause
+from holdfast.engine.lifecycle.runs.approvals import answer_approval
+from holdfast.engine.lifecycle.runs.signals import deliver_once, send_signal
+from holdfast.engine.lifecycle.tasks.cancel import cancel
+from holdfast.engine.lifecycle.tasks.copy import CopyOptions, copy_task
+from holdfast.engine.lifecycle.tasks.retry import retry
+from holdfast.engine.limits import queues
+from holdfast.engine.limits.breakers import show_breaker, steer
+from holdfast.engine.queries import dead_letters, schedules, task_detail, tasks, workers
+from holdfast.engine.queries.events import event_tail, run_events_after, told_after
+from holdfast.engine.queries.explain_run import why, why_node, why_run
+from holdfast.engine.queries.runs import show_run
+from holdfast.engine.queries.task_snapshot import capture
+from holdfast.engine.schedules import commands as schedule_commands
+from holdfast.engine.workers.drain import drain_worker
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.server.worker_api.remote_workers import Done, RemoteWorkers
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
 
@@ -75,24 +69,27 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "result of a run": ("run", lambda e, i: asked(e, lambda client: client.run(str(i)).result(timeout=0.05))),
     "output of a run": ("run", lambda e, i: asked(e, lambda client: client.run(str(i)).output())),
     "tasks of a run": ("run", lambda e, i: asked(e, lambda client: client.run(str(i)).tasks())),
-    "show": ("task", lambda e, i: look.show_task(e.database, e.catalog, e.tenant_id, i)),
+    "show": ("task", lambda e, i: task_detail.show_task(e.database, e.catalog, e.tenant_id, i)),
     "why": ("task", lambda e, i: why(e.database, e.catalog, e.tenant_id, i)),
-    "notes": ("task", lambda e, i: look.read_notes(e.database, e.tenant_id, i)),
+    "notes": ("task", lambda e, i: task_detail.read_notes(e.database, e.tenant_id, i)),
     "capture": ("failed", lambda e, i: capture(e.database, e.catalog, e.tenant_id, i)),
     "copy": ("task", lambda e, i: copy_task(e, e.tenant_id, i, {}, CopyOptions())),
     "cancel": ("task", lambda e, i: cancel(e.database, e.catalog, e.tenant_id, [i], **GRACE, **WHO)),
     "stop": ("running", lambda e, i: cancel(e.database, e.catalog, e.tenant_id, [i], **GRACE, **WHO)),
     "retry": ("failed", lambda e, i: retry(e.database, e.catalog, e.tenant_id, i, **WHO)),
-    "effects": ("failed", lambda e, i: effects.list_effects(e.database, e.tenant_id, task_ids=[i])),
+    "effects": ("failed", lambda e, i: gate.list_effects(e.database, e.tenant_id, task_ids=[i])),
     "compensate": ("effect", lambda e, i: compensate(e.database, e.catalog, e.tenant_id, i, **WHO)),
-    "redrive": ("failed", lambda e, i: recover.redrive(e, e.tenant_id, i, **WHO)),
-    "redrive group": ("fingerprint", lambda e, i: recover.redrive_group(e, e.tenant_id, i, **WHO)),
-    "ignore": ("failed", lambda e, i: recover.ignore(e, e.tenant_id, task_id=i, **WHO)),
-    "ignore group": ("fingerprint", lambda e, i: recover.ignore(e, e.tenant_id, fingerprint=i, **WHO)),
-    "resolve": ("failed", lambda e, i: recover.resolve(e, e.tenant_id, task_id=i, **WHO)),
-    "letters of a task": ("failed", lambda e, i: dead_look.list_letters(e.database, e.tenant_id, task_id=i)),
-    "letters of a group": ("fingerprint", lambda e, i: dead_look.list_letters(e.database, e.tenant_id, fingerprint=i)),
-    "letter": ("letter", lambda e, i: dead_look.show_letter(e.database, e.tenant_id, i)),
+    "redrive": ("failed", lambda e, i: dead_letter_commands.redrive(e, e.tenant_id, i, **WHO)),
+    "redrive group": ("fingerprint", lambda e, i: dead_letter_commands.redrive_group(e, e.tenant_id, i, **WHO)),
+    "ignore": ("failed", lambda e, i: dead_letter_commands.ignore(e, e.tenant_id, task_id=i, **WHO)),
+    "ignore group": ("fingerprint", lambda e, i: dead_letter_commands.ignore(e, e.tenant_id, fingerprint=i, **WHO)),
+    "resolve": ("failed", lambda e, i: dead_letter_commands.resolve(e, e.tenant_id, task_id=i, **WHO)),
+    "letters of a task": ("failed", lambda e, i: dead_letters.list_letters(e.database, e.tenant_id, task_id=i)),
+    "letters of a group": (
+        "fingerprint",
+        lambda e, i: dead_letters.list_letters(e.database, e.tenant_id, fingerprint=i),
+    ),
+    "letter": ("letter", lambda e, i: dead_letters.show_letter(e.database, e.tenant_id, i)),
     "plan campaign": ("fingerprint", lambda e, i: plan_campaign(e, e.tenant_id, i)),
     "start campaign": ("fingerprint", lambda e, i: start_campaign(e, e.tenant_id, i, **WHO)),
     "show campaign": ("campaign", lambda e, i: show_campaign(e, e.tenant_id, i)),
@@ -105,8 +102,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "run events": ("run", lambda e, i: run_events_after(e.database, e.tenant_id, i)),
     "pause run": ("run", lambda e, i: pause.pause_run(e.database, e.tenant_id, i, **WHO)),
     "resume run": ("run", lambda e, i: pause.resume_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
-    "cancel run": ("run", lambda e, i: runs.cancel_run(e.database, e.catalog, e.tenant_id, i, **GRACE, **WHO)),
-    "retry run": ("run", lambda e, i: runs.retry_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
+    "cancel run": ("run", lambda e, i: run_commands.cancel_run(e.database, e.catalog, e.tenant_id, i, **GRACE, **WHO)),
+    "retry run": ("run", lambda e, i: run_commands.retry_run(e.database, e.catalog, e.tenant_id, i, **WHO)),
     "signal": (
         "run",
         lambda e, i: send_signal(e.database, e.catalog, e.tenant_id, "go", b"1", run_id=i, actor="anna"),
@@ -115,12 +112,12 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "run",
         lambda e, i: answer_approval(e.database, e.catalog, e.tenant_id, i, "a", is_given=True, **WHO),
     ),
-    "schedule": ("schedule", lambda e, i: show_schedules.find_schedule(e.database, e.tenant_id, i)),
-    "slots": ("schedule", lambda e, i: show_schedules.list_slots(e.database, e.tenant_id, i)),
-    "pause schedule": ("schedule", lambda e, i: schedules.pause(e, e.tenant_id, i, **WHO)),
-    "resume schedule": ("schedule", lambda e, i: schedules.resume(e, e.tenant_id, i, **WHO)),
-    "fire": ("schedule", lambda e, i: schedules.fire(e, e.tenant_id, i, **WHO)),
-    "delete schedule": ("schedule", lambda e, i: schedules.delete_schedule(e, e.tenant_id, i, **WHO)),
+    "schedule": ("schedule", lambda e, i: schedules.find_schedule(e.database, e.tenant_id, i)),
+    "slots": ("schedule", lambda e, i: schedules.list_slots(e.database, e.tenant_id, i)),
+    "pause schedule": ("schedule", lambda e, i: schedule_commands.pause(e, e.tenant_id, i, **WHO)),
+    "resume schedule": ("schedule", lambda e, i: schedule_commands.resume(e, e.tenant_id, i, **WHO)),
+    "fire": ("schedule", lambda e, i: schedule_commands.fire(e, e.tenant_id, i, **WHO)),
+    "delete schedule": ("schedule", lambda e, i: schedule_commands.delete_schedule(e, e.tenant_id, i, **WHO)),
     "generations": ("dataset", lambda e, i: list_generations(e.database, e.tenant_id, i)),
     "commits": ("dataset", lambda e, i: recent_commits(e.database, e.tenant_id, i, limit=5)),
     "cut over": ("dataset", lambda e, i: cutover.cut_over(e.database, e.tenant_id, i, 1, ASKING)),
@@ -128,11 +125,11 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "drop": ("dataset", lambda e, i: cutover.drop(e.database, e.tenant_id, i, 1, ASKING)),
     "queue": ("queue", lambda e, i: queues.require_queue(e.database, e.tenant_id, i)),
     "pause queue": ("queue", lambda e, i: queues.pause(e, e.tenant_id, i, **WHO)),
-    "tasks of a queue": ("queue", lambda e, i: list_tasks.list_tasks(e.database, e.tenant_id, queue=i)),
+    "tasks of a queue": ("queue", lambda e, i: tasks.list_tasks(e.database, e.tenant_id, queue=i)),
     "breaker": ("action", lambda e, i: show_breaker(e.database, e.tenant_id, i)),
     "steer": ("action", lambda e, i: steer(e, e.tenant_id, i, CircuitState.OPEN, **WHO)),
-    "actions": ("action", lambda e, i: show_workers.list_actions(e.database, e.tenant_id, name=i)),
-    "worker": ("worker", lambda e, i: show_workers.show_worker(e.database, i, tenant_id=e.tenant_id)),
+    "actions": ("action", lambda e, i: workers.list_actions(e.database, e.tenant_id, name=i)),
+    "worker": ("worker", lambda e, i: workers.show_worker(e.database, i, tenant_id=e.tenant_id)),
     "drain": ("worker", lambda e, i: drain_worker(e.database, i, tenant_id=e.tenant_id, **WHO)),
 }
 
@@ -229,12 +226,12 @@ async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
 
 async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     e, tenant = asking, asking.tenant_id
-    assert await list_tasks.list_tasks(e.database, tenant) == []
+    assert await tasks.list_tasks(e.database, tenant) == []
     assert (await told_after(e.database, tenant, "0:0:0")).events == []
-    assert await dead_look.dead_groups(e.database, tenant) == []
+    assert await dead_letters.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
-    assert await show_schedules.list_schedules(e.database, tenant) == []
-    assert await show_workers.list_workers(e.database, tenant_id=tenant) == []
+    assert await schedules.list_schedules(e.database, tenant) == []
+    assert await workers.list_workers(e.database, tenant_id=tenant) == []
     assert (await reinject_once(e, "w1", 30)).task_id is None
 
 
@@ -251,9 +248,9 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
 async def test_each_tenant_sees_its_own(engine, at_acme, theirs):
     own = Dispatcher(engine.of(1))
     mine = await a.a_completed_task(own)
-    assert [row.task_id for row in await list_tasks.list_tasks(engine.of(1).database, 1)] == [mine]
+    assert [row.task_id for row in await tasks.list_tasks(engine.of(1).database, 1)] == [mine]
     assert str(theirs["task"]) in {
-        row.task_id for row in await list_tasks.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
+        row.task_id for row in await tasks.list_tasks(at_acme.engine.database, at_acme.engine.tenant_id)
     }
 
 

@@ -6,12 +6,12 @@ import asyncpg
 import pytest
 from tests.tenants.acme import CANARY, rows_of, tables
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.verify import verify
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.queries.verify import verify
 from holdfast.errors import Unavailable
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
-from holdfast.store.tenant import TENANT_ROLE
+from holdfast.store.tenancy import TENANT_ROLE
 from holdfast.testing import factories as a
 
 DENIED = asyncpg.InsufficientPrivilegeError
@@ -166,7 +166,7 @@ async def test_a_stranger_cannot_be_enqueued_for_with_sql(connection, theirs):
 async def test_nothing_of_a_tenant_stays_on_the_connection(engine, acme, theirs):
     whole = await Database(engine.database.url, sessions_max=1).open()
     try:
-        from holdfast.store.tenant import TenantDatabase
+        from holdfast.store.tenancy import TenantDatabase
 
         behind = TenantDatabase(whole, acme.tenant_id)
         assert await behind.fetchval("select current_user::text") == TENANT_ROLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast.dispatcher.campaigns import show_campaign, start_campaign
-from holdfast.dispatcher.loops import Loops
+from holdfast.engine.campaigns.commands import show_campaign, start_campaign
+from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import WaitTimeout
 from holdfast.testing.idle import run_until_idle
 
@@ -174,7 +174,7 @@ async def test_the_end_of_a_sub_flow_is_carried_up_through_flows_that_have_no_ta
     async def silent(*_: object) -> None: ...
 
     monkeypatch.setattr(Loops, "runs", late)
-    monkeypatch.setattr("holdfast.worker.direct.follow_up", silent)
+    monkeypatch.setattr("holdfast.worker.transport.database.follow_up", silent)
     run = await client.start(outer)
     await run_until_idle(app, engine, clock=clock)
     assert ((await run.show()).state, ran) == ("completed", ["inner", "outer"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.dispatcher.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.testing.factories import a_task
 
 

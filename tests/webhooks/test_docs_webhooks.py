@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import pytest
 from tests.cli.conftest import invoke
-from tests.dispatcher.test_observe import until_settled
+from tests.engine.test_observe import until_settled
 
-from holdfast.dispatcher.deliver import deliver_webhooks_once
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
-from holdfast.testing.apart import run_apart
+from holdfast.engine.engine import Engine
+from holdfast.engine.webhooks.deliver import deliver_webhooks_once
+from holdfast.settings.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_completed_task
+from holdfast.testing.run_coroutine import run_apart
 from holdfast.webhooks import signed
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "webhooks.md").read_text()

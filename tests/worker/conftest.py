@@ -27,15 +27,15 @@ from tests.waiting import eventually
 from tests.worker.servers import HttpServer
 
 import holdfast.errors
+from holdfast._internal.process_tree import kill_session
+from holdfast.authoring.loader import load_app
 from holdfast.client.client import Client
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.loops import Loops
-from holdfast.load import load_app
-from holdfast.settings import Settings, WorkerSettings
-from holdfast.worker.descendants import kill_session
-from holdfast.worker.http_line import HttpLine
-from holdfast.worker.loop import Worker
-from holdfast.worker.parent import STOP_SIGNALS
+from holdfast.engine.engine import Engine
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.settings.settings import Settings, WorkerSettings
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.supervisor import STOP_SIGNALS
+from holdfast.worker.transport.http import HttpLine
 
 HERE = Path(__file__).parent
 WAYS = ("direct", "http")

@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 
-from holdfast.settings import Settings
-from holdfast.worker.parent import run_workers
+from holdfast.settings.settings import Settings
+from holdfast.worker.supervisor.supervisor import run_workers
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s[%(process)d] %(message)s")

@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from holdfast.api.server import serving
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.loops import Loops
-from holdfast.settings import Settings
+from holdfast.engine.engine import Engine
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.server.app import serving
+from holdfast.settings.settings import Settings
 
 
 class HttpServer:

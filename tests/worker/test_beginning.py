@@ -12,11 +12,11 @@ from tests.each import each
 from tests.worker.servers import LossyWay
 
 from holdfast.errors import Forbidden, Unauthorized, Unavailable
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.store.database import Database
-from holdfast.worker import parent
-from holdfast.worker.beginning import once_there
-from holdfast.worker.http_line import fetch_terms
+from holdfast.worker.runtime.startup_retry import once_there
+from holdfast.worker.supervisor import supervisor
+from holdfast.worker.transport.http import fetch_terms
 
 
 class Refusing:
@@ -42,7 +42,7 @@ def away(cause=None, **fields):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("holdfast.worker.beginning.PAUSE_SECONDS_FIRST", 0.001)
+    monkeypatch.setattr("holdfast.worker.runtime.startup_retry.PAUSE_SECONDS_FIRST", 0.001)
 
 
 @each(
@@ -128,7 +128,7 @@ async def test_a_database_that_is_not_there_is_told_at_once(holdfast_url):
 
 async def test_workers_that_start_while_their_server_is_away_wait_for_it(http_server, times):
     def begin(url):
-        with parent._dispatcher(Settings(env="local", url=url), False, None) as (_, settings, _repairs):
+        with supervisor._dispatcher(Settings(env="local", url=url), False, None) as (_, settings, _repairs):
             return settings.worker.lease_seconds
 
     answers = iter([True])

@@ -9,7 +9,7 @@ import pytest
 from tests.core.flows import a_node
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
+from holdfast.core.flows.graph import FlowDefinition
 
 BEAT_SECONDS = 30.0
 SOON_SECONDS = BEAT_SECONDS / 6

@@ -13,8 +13,8 @@ from collections import Counter
 import pytest
 
 import holdfast as hf
-from holdfast.core.states import AttemptState, TaskState
-from holdfast.worker.loop import Worker
+from holdfast.core.tasks.states import AttemptState, TaskState
+from holdfast.worker.runtime.worker import Worker
 
 
 def app_with(*functions, **options) -> hf.App:

@@ -12,10 +12,10 @@ from tests.own_server import OwnServer
 from tests.worker.conftest import TIMES
 
 from holdfast.client.client import Client, Task
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.verify import verify
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.verify import verify
 from holdfast.errors import Unavailable
-from holdfast.settings import Settings, WorkerSettings
+from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.testing.databases import remove_home, throw_away_home
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]

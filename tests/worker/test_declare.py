@@ -8,13 +8,13 @@ from datetime import datetime
 import pytest
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import FlowInput, Node, NodeKind
-from holdfast.dispatcher.show_schedules import list_schedules
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import FlowInput, Node, NodeKind
+from holdfast.engine.queries.schedules import list_schedules
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.idle import run_until_idle
-from holdfast.worker.declare import declare_schedules
+from holdfast.worker.runtime.declare_schedules import declare_schedules
 
 
 def an_app(**schedule):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.client import Client
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
 from holdfast.testing.idle import run_until_idle
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "executors.md"

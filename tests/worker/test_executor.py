@@ -13,9 +13,9 @@ from tests.by_sql import by_sql
 from tests.worker.executors import app_by
 
 import holdfast as hf
-from holdfast.core.failure import INPUT_CODE, TIMEOUT_CODE
+from holdfast.core.tasks.failure import INPUT_CODE, TIMEOUT_CODE
 from holdfast.errors import TaskFailed
-from holdfast.worker.execute import OUTPUT_CODE
+from holdfast.execution.runner import OUTPUT_CODE
 
 span: ContextVar[str] = ContextVar("span", default="none")
 
@@ -120,8 +120,8 @@ async def test_what_it_raises_fails_the_attempt_as_if_the_action_had(result_of, 
     rows = await engine.database.fetch("select type, decision from holdfast.failure order by attempt")
     assert [(row[0], row[1]) for row in rows] == [
         ("ConnectionResetError", "retry"),
-        ("holdfast.core.signals.Retry", "retry"),
-        ("holdfast.core.signals.Fatal", "stop"),
+        ("holdfast.core.tasks.signals.Retry", "retry"),
+        ("holdfast.core.tasks.signals.Fatal", "stop"),
     ]
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from holdfast.authoring.loader import load_app
 from holdfast.client.client import Client
-from holdfast.core.failure import TIMEOUT_CODE
+from holdfast.core.tasks.failure import TIMEOUT_CODE
 from holdfast.errors import TaskFailed
-from holdfast.load import load_app
-from holdfast.worker.isolated import Isolated
-from holdfast.worker.isolated_child import MEMORY_CODE
-from holdfast.worker.orders import Orders
+from holdfast.worker.isolation.child import MEMORY_CODE
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.supervisor.start_orders import Orders
 
 pytestmark = pytest.mark.crash
 

@@ -15,9 +15,9 @@ from tests.core.flows import a_node
 from tests.waiting import BLOCKED
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.loops import Loops
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.maintenance.loops import Loops
 from holdfast.testing.factories import a_failure
 
 NODES = 5

@@ -13,14 +13,14 @@ from tests.worker.servers import HttpServer, LossyWay, message
 
 import holdfast as hf
 from holdfast.errors import InvalidSettings, Unauthorized
-from holdfast.settings import Settings
-from holdfast.worker.flights import share_of
-from holdfast.worker.hold import BATCH_SHARED_MIN
-from holdfast.worker.http_call import Calls, Server
-from holdfast.worker.http_line import FLIGHTS, HttpLine, fetch_terms
-from holdfast.worker.http_repairs import HttpRepairs
-from holdfast.worker.line import Listening, Signing
-from holdfast.worker.loop import Worker
+from holdfast.settings.settings import Settings
+from holdfast.worker.runtime.exchange_loop import share_of
+from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.http_maintenance import HttpRepairs
+from holdfast.worker.transport.contract import Listening, Signing
+from holdfast.worker.transport.http import FLIGHTS, HttpLine, fetch_terms
+from holdfast.worker.transport.http_connection import Calls, Server
 
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
 """A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
@@ -43,7 +43,7 @@ def an_app(function, **options) -> hf.App:
 @pytest.mark.parametrize("path", ["/internal/exchange", "/internal/heartbeats", "/internal/wait", "/internal/effects"])
 async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path, monkeypatch):
     # Every pause is longer than the one before; that they may become seconds is not what this is about.
-    monkeypatch.setattr("holdfast.worker.flights.RECONNECT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("holdfast.worker.runtime.exchange_loop.RECONNECT_SECONDS_MAX", 0.1)
     ran, sent, seen = Counter(), [], Counter()
     beats = [asyncio.Event()]
 

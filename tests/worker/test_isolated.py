@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 
 import holdfast as hf
-from holdfast.core.failure import INPUT_CODE, TIMEOUT_CODE
+from holdfast.core.tasks.failure import INPUT_CODE, TIMEOUT_CODE
 from holdfast.errors import Invalid, TaskFailed
-from holdfast.worker.isolated import Isolated
-from holdfast.worker.isolated_child import MEMORY_CODE, _Process
-from holdfast.worker.isolated_wire import Start
-from holdfast.worker.loop import Worker
-from holdfast.worker.orders import Orders
+from holdfast.worker.isolation.child import MEMORY_CODE, _Process
+from holdfast.worker.isolation.frames import Start
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.start_orders import Orders
 
 pytestmark = pytest.mark.crash
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.leases import Report
-from holdfast.worker import keeping
-from holdfast.worker.keeping import KEPT_SECONDS_MAX, Keeping
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.leases import Report
+from holdfast.worker.runtime import unsettled_leases
+from holdfast.worker.runtime.unsettled_leases import KEPT_SECONDS_MAX, Keeping
 
 BEAT = 3.0
 
@@ -60,6 +60,6 @@ def test_what_is_not_settled_for_very_long_is_given_up(ended, due):
 
 
 def test_many_have_their_turns(ended, due, monkeypatch):
-    monkeypatch.setattr(keeping, "KEPT_MAX", 2)
+    monkeypatch.setattr(unsettled_leases, "KEPT_MAX", 2)
     ended[:] = [a_report(n) for n in range(5)]
     assert [due(now) for now in (3.0, 4.0, 5.0, 5.5)] == [{0, 1}, {2, 3}, {4}, set()]

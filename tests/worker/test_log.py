@@ -10,11 +10,11 @@ from asyncpg import LockNotAvailableError
 from tests.waiting import eventually
 
 import holdfast as hf
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Failed
-from holdfast.core.policy import RetryPolicy
-from holdfast.dispatcher.failure_log import LINES_MAX, WINDOW_SECONDS, FailureLog
-from holdfast.dispatcher.leases import Report
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.policy import RetryPolicy
+from holdfast.engine.failure_log import LINES_MAX, WINDOW_SECONDS, FailureLog
+from holdfast.engine.leases import Report
 from holdfast.store.outage import Outage
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import holdfast as hf
-from holdfast.dispatcher import loops
+from holdfast.engine.maintenance import loops
 from holdfast.store.statements import sql
-from holdfast.worker.direct import DirectLine
+from holdfast.worker.transport.database import DirectLine
 
 POLL_SECONDS = 60.0
 SOON_SECONDS = POLL_SECONDS / 6

@@ -13,12 +13,12 @@ import pytest
 from tests.worker.servers import LossyWay
 
 import holdfast as hf
-from holdfast.dispatcher.heartbeat import Beat
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat
 from holdfast.errors import Unavailable
-from holdfast.worker.direct import DirectLine
-from holdfast.worker.http_line import HttpLine
-from holdfast.worker.loop import Worker
-from holdfast.worker.occasion import Occasion
+from holdfast.worker.runtime.work_signal import Occasion
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.transport.database import DirectLine
+from holdfast.worker.transport.http import HttpLine
 
 SECONDS_MAX = 8
 """Before the first poll of a worker over HTTP."""
@@ -169,7 +169,7 @@ async def test_a_stop_during_an_exchange_is_heard_after_it(ordered, client_of, g
 @pytest.mark.parametrize("lost", [2, 3], ids=["first", "beside"])
 async def test_what_a_lost_answer_brought_is_asked_for_whatever_the_other_says(under_way, gated, lost, monkeypatch):
     """The answer that arrives says that there is no more work, and it is right."""
-    monkeypatch.setattr("holdfast.worker.flights.RECONNECT_SECONDS_FIRST", 1.0)
+    monkeypatch.setattr("holdfast.worker.runtime.exchange_loop.RECONNECT_SECONDS_FIRST", 1.0)
     arrives = 5 - lost
     async with under_way(lost=lost) as (_, line, client):
         await client.enqueue_many("local.work", [{"n": n} for n in (5, 6, 7)])

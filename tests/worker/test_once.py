@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import holdfast as hf
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Binding, Edge, Node
-from holdfast.dispatcher.explain_runs import why
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Binding, Edge, Node
+from holdfast.engine.queries.explain_run import why
 from holdfast.errors import DispatchFailed, Invalid, LeaseLost
 from holdfast.testing.factories import a_task
 

@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.outcome import Completed, Failed, Outcome
-from holdfast.settings import Settings, WorkerSettings
-from holdfast.worker import orders as wire_orders
-from holdfast.worker.attempts import Attempts
-from holdfast.worker.board import Board
-from holdfast.worker.descendants import kill_session
-from holdfast.worker.held import FOREVER
-from holdfast.worker.orders import Ending, Orders
-from holdfast.worker.process import Process
-from holdfast.worker.restart import LONGEST_SECONDS, Restarts
+from holdfast._internal.process_tree import kill_session
+from holdfast.core.tasks.outcome import Completed, Failed, Outcome
+from holdfast.execution.attempt_pool import Attempts
+from holdfast.execution.running_attempt import FOREVER
+from holdfast.settings.settings import Settings, WorkerSettings
+from holdfast.worker.supervisor import start_orders as wire_orders
+from holdfast.worker.supervisor.deadline_page import Board
+from holdfast.worker.supervisor.process import Process
+from holdfast.worker.supervisor.restart_delay import LONGEST_SECONDS, Restarts
+from holdfast.worker.supervisor.start_orders import Ending, Orders
 
 FUSE = """
 import ctypes, os, signal, sys, time
-from holdfast.worker.fuse import Fuse
+from holdfast.worker.supervisor.kill_timer import Fuse
 fuse = Fuse()
 fuse.set(time.monotonic() + 60)
 fuse.set({when})

@@ -6,16 +6,16 @@ import uuid
 
 import pytest
 
-from holdfast.app import App
-from holdfast.core.outcome import Completed, Released
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher.heartbeat import Beat
-from holdfast.dispatcher.leases import Claimed, Report
+from holdfast.authoring.app import App
+from holdfast.core.tasks.outcome import Completed, Released
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.leases import Claimed, Report
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat
+from holdfast.execution.running_attempt import Held, Plan
 from holdfast.store.catalog import Lane
-from holdfast.worker.direct import BATCH_BYTES_MAX
-from holdfast.worker.held import Held, Plan
-from holdfast.worker.hold import BATCH_MAX
-from holdfast.worker.loop import Worker
+from holdfast.worker.runtime.running_attempts import BATCH_MAX
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.transport.database import BATCH_BYTES_MAX
 
 app = App("reports")
 

@@ -11,17 +11,17 @@ import pytest
 from tests.datasets.hands import seen
 
 import holdfast as hf
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.leases import Report, Settled
-from holdfast.dispatcher.news import NO_NEWS
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Report, Settled
+from holdfast.engine.notifications import NO_NEWS
 from holdfast.errors import Unavailable
 from holdfast.store import database
 from holdfast.store.statements import sql
-from holdfast.worker import committing
-from holdfast.worker.committing import AT_ONCE_MAX, ERRORS_MAX, Committing
-from holdfast.worker.direct import DirectLine
-from holdfast.worker.once import REPORTS_MAX
+from holdfast.worker.runtime import dataset_commits
+from holdfast.worker.runtime.dataset_commits import AT_ONCE_MAX, ERRORS_MAX, Committing
+from holdfast.worker.runtime.processor import REPORTS_MAX
+from holdfast.worker.transport.database import DirectLine
 
 LEASES = 2
 """How many leases an attempt has to wait for its settling."""
@@ -164,7 +164,7 @@ class TestCommits:
             raise Unavailable("Not now.")
 
         monkeypatch.setattr(DirectLine, "settle_alone", is_away)
-        monkeypatch.setattr("holdfast.worker.loop.INTERRUPT_SECONDS_MAX", 0.1)
+        monkeypatch.setattr("holdfast.worker.runtime.worker.INTERRUPT_SECONDS_MAX", 0.1)
         async with client_of(app) as client, running_worker(app=app, datasets=app.datasets) as worker:
             await client.enqueue("local.append", n=1)
             await asyncio.wait_for(calls.acquire(), 20)
@@ -173,8 +173,8 @@ class TestCommits:
     async def test_a_processor_says_that_its_commit_is_not_answered_and_goes_on(
         self, app, engine, client_of, monkeypatch
     ):
-        monkeypatch.setattr(committing, "PAUSE_SECONDS_MAX", 0.001)
-        monkeypatch.setattr(committing, "PAUSE_SECONDS_FIRST", 0.001)
+        monkeypatch.setattr(dataset_commits, "PAUSE_SECONDS_MAX", 0.001)
+        monkeypatch.setattr(dataset_commits, "PAUSE_SECONDS_FIRST", 0.001)
         settle_alone, calls = DirectLine.settle_alone, []
 
         async def is_away(line, report):
@@ -198,7 +198,7 @@ A_REPORT = Report(1, 1, "token", 1, 0, 0, Completed(b"null"))
 @pytest.fixture
 def committed(monkeypatch):
     """Commit one report to a database that says these things in turn, and then the last of them for ever."""
-    monkeypatch.setattr(committing, "PAUSE_SECONDS_FIRST", 0.0)
+    monkeypatch.setattr(dataset_commits, "PAUSE_SECONDS_FIRST", 0.0)
 
     async def run(*said):
         left, announced, over = list(said), [], asyncio.Event()

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import asyncpg
 
 import holdfast as hf
-from holdfast.dispatcher.claim import WorkerIdentity, held_by
+from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, held_by
+from holdfast.execution.notes import LINES_MAX, Notes
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_running_task
-from holdfast.worker.loop import Worker
-from holdfast.worker.notes import LINES_MAX, Notes
+from holdfast.worker.runtime.worker import Worker
 
 CUT = """
 select pg_terminate_backend(pid) from pg_stat_activity

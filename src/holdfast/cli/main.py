@@ -5,44 +5,47 @@ from __future__ import annotations
 import click
 
 from holdfast import __version__
-from holdfast.cli.shell import Shell
-from holdfast.cli.tree import Root, common_options
+from holdfast.cli.ui.command_tree import Root, common_options
+from holdfast.cli.ui.shell import Shell
 
 HOMES = {
     "Run": {
-        "dev": ("holdfast.cli.dev:dev", "Everything in one process tree on the embedded database."),
-        "server": ("holdfast.cli.server:server", "Offer the HTTP API and run the repair loops."),
-        "work": ("holdfast.cli.work:work", "Start a worker for the actions of an app."),
-        "attach": ("holdfast.cli.attach:attach", "Run the one attempt this process was launched for."),
+        "dev": ("holdfast.cli.commands.dev:dev", "Everything in one process tree on the embedded database."),
+        "server": ("holdfast.cli.commands.server:server", "Offer the HTTP API and run the repair loops."),
+        "work": ("holdfast.cli.commands.work:work", "Start a worker for the actions of an app."),
+        "attach": ("holdfast.cli.commands.attach:attach", "Run the one attempt this process was launched for."),
     },
     "Work": {
-        "task": ("holdfast.cli.task:task", "Submit, follow and steer tasks."),
-        "dead": ("holdfast.cli.dead:dead", "See, re-drive and dismiss what failed for good."),
-        "campaign": ("holdfast.cli.campaign:campaign", "Re-drive a group of dead letters with care."),
-        "flow": ("holdfast.cli.flow:flow", "See, draw and check flows."),
-        "run": ("holdfast.cli.run:run", "Start, follow and steer runs of flows."),
-        "queue": ("holdfast.cli.queue:queue", "See, pause, drain and limit queues."),
-        "worker": ("holdfast.cli.worker:worker", "See and drain workers."),
-        "launch": ("holdfast.cli.launch:launch", "See what launchers started."),
-        "action": ("holdfast.cli.action:action", "See what workers can run, and steer breakers."),
-        "pack": ("holdfast.cli.pack:pack", "Check packs of YAML actions."),
-        "effect": ("holdfast.cli.effect:effect", "See, govern and undo what actions do outside."),
-        "schedule": ("holdfast.cli.schedule:schedule", "See, make, pause and fire schedules."),
-        "dataset": ("holdfast.cli.dataset:dataset", "See datasets, cut over, roll back."),
-        "webhook": ("holdfast.cli.webhook:webhook", "Deliver events to URLs, signed."),
-        "top": ("holdfast.cli.top:top", "Watch queues and workers live."),
+        "task": ("holdfast.cli.commands.task:task", "Submit, follow and steer tasks."),
+        "dead": ("holdfast.cli.commands.dead:dead", "See, re-drive and dismiss what failed for good."),
+        "campaign": ("holdfast.cli.commands.campaign:campaign", "Re-drive a group of dead letters with care."),
+        "flow": ("holdfast.cli.commands.flow:flow", "See, draw and check flows."),
+        "run": ("holdfast.cli.commands.run:run", "Start, follow and steer runs of flows."),
+        "queue": ("holdfast.cli.commands.queue:queue", "See, pause, drain and limit queues."),
+        "worker": ("holdfast.cli.commands.worker:worker", "See and drain workers."),
+        "launch": ("holdfast.cli.commands.launch:launch", "See what launchers started."),
+        "action": ("holdfast.cli.commands.action:action", "See what workers can run, and steer breakers."),
+        "pack": ("holdfast.cli.commands.pack:pack", "Check packs of YAML actions."),
+        "effect": ("holdfast.cli.commands.effect:effect", "See, govern and undo what actions do outside."),
+        "schedule": ("holdfast.cli.commands.schedule:schedule", "See, make, pause and fire schedules."),
+        "dataset": ("holdfast.cli.commands.dataset:dataset", "See datasets, cut over, roll back."),
+        "webhook": ("holdfast.cli.commands.webhook:webhook", "Deliver events to URLs, signed."),
+        "top": ("holdfast.cli.commands.top:top", "Watch queues and workers live."),
     },
     "Care": {
-        "tenant": ("holdfast.cli.tenant:tenant", "Make, see and limit tenants."),
-        "migrate": ("holdfast.cli.migrate:migrate", "Bring the schema up to date."),
-        "doctor": ("holdfast.cli.doctor:doctor", "Check this machine and the database, with a fix for each finding."),
-        "verify": ("holdfast.cli.verify:verify", "Check the invariants on the live database."),
-        "wake": ("holdfast.cli.wake:wake", "Turn wake-up hints for SQS or Redis on or off."),
-        "audit": ("holdfast.cli.audit:audit", "See who changed what, and prove that nobody rewrote it."),
-        "token": ("holdfast.cli.token:token", "Make, list and revoke API tokens."),
-        "member": ("holdfast.cli.member:member", "Say who may sign in, and as what."),
-        "bench": ("holdfast.cli.bench:bench", "Measure this database beside its raw ceiling."),
-        "completion": ("holdfast.cli.completion:completion", "Print a completion script for your shell."),
+        "tenant": ("holdfast.cli.commands.tenant:tenant", "Make, see and limit tenants."),
+        "migrate": ("holdfast.cli.commands.migrate:migrate", "Bring the schema up to date."),
+        "doctor": (
+            "holdfast.cli.commands.doctor:doctor",
+            "Check this machine and the database, with a fix for each finding.",
+        ),
+        "verify": ("holdfast.cli.commands.verify:verify", "Check the invariants on the live database."),
+        "wake": ("holdfast.cli.commands.wake:wake", "Turn wake-up hints for SQS or Redis on or off."),
+        "audit": ("holdfast.cli.commands.audit:audit", "See who changed what, and prove that nobody rewrote it."),
+        "token": ("holdfast.cli.commands.token:token", "Make, list and revoke API tokens."),
+        "member": ("holdfast.cli.commands.member:member", "Say who may sign in, and as what."),
+        "bench": ("holdfast.cli.commands.bench:bench", "Measure this database beside its raw ceiling."),
+        "completion": ("holdfast.cli.commands.completion:completion", "Print a completion script for your shell."),
     },
 }
 

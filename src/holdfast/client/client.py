@@ -13,39 +13,39 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast import wire
-from holdfast.action import Action, Bound
+from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.flow.flow import BoundFlow, Flow
+from holdfast.client.caller_transaction import joined
 from holdfast.client.datasets import DatasetClient
-from holdfast.client.dead import DeadLetters
-from holdfast.client.flow_intake import FlowIntake
-from holdfast.client.intake import Intake, batches, refuse_positional
-from holdfast.client.joining import joined
+from holdfast.client.dead_letters import DeadLetters
+from holdfast.client.enqueue_requests import Intake, batches, refuse_positional
+from holdfast.client.flow_requests import FlowIntake
 from holdfast.client.results import Ending, Results, output_of
 from holdfast.client.runs import Run, options_of, start_many, start_one
 from holdfast.client.task import Task
-from holdfast.core import limits
-from holdfast.core.dataset import Dataset
-from holdfast.core.duration import seconds_of
-from holdfast.core.explain import Explanation
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.limits import task_number
-from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher.compensate import Compensation, compensate
-from holdfast.dispatcher.effects import EffectView, list_effects
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import accept, accept_batches, accept_one, enqueue
-from holdfast.dispatcher.explain_runs import why
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.list_tasks import TaskRow, list_tasks
-from holdfast.dispatcher.look import TaskView, show_task
-from holdfast.dispatcher.reconcile import unclaimed_lanes
-from holdfast.dispatcher.retry import retry
-from holdfast.dispatcher.signals import send_signal
-from holdfast.dispatcher.start import RunOptions
+from holdfast.codec import json_codec
+from holdfast.core.datasets.dataset import Dataset
+from holdfast.core.explain.task import Explanation
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.values import bounds
+from holdfast.core.values.bounds import task_number
+from holdfast.core.values.duration import seconds_of
+from holdfast.engine.effects.compensate import Compensation, compensate
+from holdfast.engine.effects.gate import EffectView, list_effects
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.runs.signals import send_signal
+from holdfast.engine.lifecycle.runs.start import RunOptions
+from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
+from holdfast.engine.lifecycle.tasks.enqueue import accept, accept_batches, accept_one, enqueue
+from holdfast.engine.lifecycle.tasks.reconcile import unclaimed_lanes
+from holdfast.engine.lifecycle.tasks.retry import retry
+from holdfast.engine.publish import follow_up
+from holdfast.engine.queries.explain_run import why
+from holdfast.engine.queries.task_detail import TaskView, show_task
+from holdfast.engine.queries.tasks import TaskRow, list_tasks
 from holdfast.errors import Invalid, WaitTimeout
-from holdfast.flow.flow import BoundFlow, Flow
-from holdfast.place import Place, find_place
-from holdfast.settings import Settings
+from holdfast.settings.settings import Settings
+from holdfast.store.resolve import Place, find_place
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
@@ -168,7 +168,7 @@ class Client:
                 await engine.catalog.allowance.require(engine.tenant_id, 1, session=theirs)
             number = await accept_one(theirs or engine.database, interned, encoded)
         else:
-            order, keys = self._intake.order(bound), [limits.valid_key(key)]
+            order, keys = self._intake.order(bound), [bounds.valid_key(key)]
             interned = await self._intake.intern(bound)
             accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys, session=theirs)
             [number] = accepted.task_ids
@@ -271,9 +271,9 @@ class Client:
     ) -> None:
         """Tell runs that an event happened: every run that is there and waits, or will wait, for it; or only one."""
         engine = self.engine
-        wait_key = limits.valid_key(name if key is None else f"{name}:{key}")
-        encoded = wire.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
-        run_number = None if run_id is None else limits.run_number(run_id)
+        wait_key = bounds.valid_key(name if key is None else f"{name}:{key}")
+        encoded = json_codec.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
+        run_number = None if run_id is None else bounds.run_number(run_id)
         done = await send_signal(
             engine.database, engine.catalog, engine.tenant_id, wait_key, encoded, run_id=run_number, actor=actor
         )
@@ -281,7 +281,7 @@ class Client:
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""
-        return Run(self, limits.run_number(run_id))
+        return Run(self, bounds.run_number(run_id))
 
     def number_of(self, task_id: str) -> int:
         """The number behind a task's id, or `NotFound`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.action import Action, Bound
-from holdfast.core.dataset import Dataset
-from holdfast.dispatcher import cutover, datasets
-from holdfast.dispatcher.cutover import Asking
-from holdfast.dispatcher.datasets import CommitView, Generation, GenerationView
-from holdfast.dispatcher.follow import follow_up
+from holdfast.authoring.action import Action, Bound
+from holdfast.core.datasets.dataset import Dataset
+from holdfast.engine.datasets import cutover, declare
+from holdfast.engine.datasets.cutover import Asking
+from holdfast.engine.datasets.declare import CommitView, Generation, GenerationView
+from holdfast.engine.publish import follow_up
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -25,7 +25,7 @@ class DatasetClient:
     async def declare(self, dataset: Dataset) -> Generation:
         """Make sure that a version is there, without waiting for a worker to do so."""
         engine = self._client.engine
-        return await datasets.declare(engine.database, engine.tenant_id, dataset)
+        return await declare.declare(engine.database, engine.tenant_id, dataset)
 
     async def build(self, dataset: Dataset, work: Any, inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
         """Hand in the work that builds a version: tasks of an action, or runs of a flow, one per input.
@@ -43,19 +43,19 @@ class DatasetClient:
             else:
                 handles = await client.start_many(work, inputs, connection=session)
                 ids = [int(run.run_id) for run in handles]
-            await datasets.add_builds(session, generation, ids)
+            await declare.add_builds(session, generation, ids)
         await client.wake()
         return handles
 
     async def generations(self, name: str | None = None) -> list[GenerationView]:
         """Every generation of every dataset, or of one."""
         engine = self._client.engine
-        return await datasets.list_generations(engine.database, engine.tenant_id, name)
+        return await declare.list_generations(engine.database, engine.tenant_id, name)
 
     async def commits(self, name: str, *, limit: int = 20) -> list[CommitView]:
         """The last commits to a dataset."""
         engine = self._client.engine
-        return await datasets.recent_commits(engine.database, engine.tenant_id, name, limit=limit)
+        return await declare.recent_commits(engine.database, engine.tenant_id, name, limit=limit)
 
     async def cut_over(
         self, name: str, version: int, *, force: bool = False, reason: str = "", actor: str = "client"

@@ -18,23 +18,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from holdfast import wire
-from holdfast.action import Action
+from holdfast.authoring.action import Action
+from holdfast.authoring.context import Context
 from holdfast.client.replay_record import Look, Record, Unwritten
-from holdfast.core.failure import Failure, failure_of, input_failure
-from holdfast.core.limits import task_number
-from holdfast.core.replay import Comparison, Receipt, Recorded, compare
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.replay import Captured, capture
+from holdfast.codec import json_codec
+from holdfast.core.tasks.failure import Failure, failure_of, input_failure
+from holdfast.core.tasks.replay import Comparison, Receipt, Recorded, compare
+from holdfast.core.values.bounds import task_number
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.task_snapshot import Captured, capture
 from holdfast.errors import Conflict, HoldfastError
+from holdfast.execution.attempt_pool import Escaped, in_own_context
+from holdfast.execution.blocking_bridge import Beside
+from holdfast.execution.dataset_writer import Datasets
+from holdfast.execution.effect_runner import Governed
+from holdfast.execution.executor_calls import Call, through_executor
+from holdfast.execution.threads import in_thread
 from holdfast.store.catalog import Catalog
-from holdfast.worker.attempts import Escaped, in_own_context
-from holdfast.worker.beside import Beside
-from holdfast.worker.context import Context
-from holdfast.worker.executed import Call, through_executor
-from holdfast.worker.governed import Governed
-from holdfast.worker.threads import in_thread
-from holdfast.worker.writing import Datasets
 
 OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 
@@ -112,7 +112,7 @@ class Replay:
 
     @property
     def input(self) -> Any:
-        return wire.decode(self._captured.input)
+        return json_codec.decode(self._captured.input)
 
     async def run(self) -> Replayed:
         """Run it on this event loop; a plain function in a thread beside it."""
@@ -175,11 +175,11 @@ class Replay:
 
     def _completed(self, value: Any) -> Replayed:
         try:
-            encoded = wire.encode(value, bytes_max=self._output_bytes_max, what="output")
+            encoded = json_codec.encode(value, bytes_max=self._output_bytes_max, what="output")
         except HoldfastError as error:
             raise _Refused(Failure(code=OUTPUT_CODE, message=f"validation: {error}")) from error
-        output, recorded = wire.decode(encoded), self._captured.recorded
-        is_same = recorded is not None and wire.decode(recorded.output or b"null") == output
+        output, recorded = json_codec.decode(encoded), self._captured.recorded
+        is_same = recorded is not None and json_codec.decode(recorded.output or b"null") == output
         return self._ended("completed", output, None, compare(recorded, None, is_same_output=is_same))
 
     def _failed(self, error: BaseException) -> Replayed:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from holdfast import wire
-from holdfast.core.dataset import Dataset, Mode
-from holdfast.core.replay import Receipt
-from holdfast.dispatcher.effects import Gate, OpenEffect
-from holdfast.dispatcher.steps import KeepStep, RecallSteps, Step, Steps
+from holdfast.authoring.context import DatasetWriter
+from holdfast.codec import json_codec
+from holdfast.core.datasets.dataset import Dataset, Mode
+from holdfast.core.tasks.replay import Receipt
+from holdfast.engine.effects.gate import Gate, OpenEffect
+from holdfast.engine.effects.steps import KeepStep, RecallSteps, Step, Steps
 from holdfast.errors import Conflict
-from holdfast.worker.context import DatasetWriter
-from holdfast.worker.ledger import Answer, Kept, Renew, Renewed, Request
-from holdfast.worker.writing import AsyncWriter, BlockingWriter, Datasets, Declared, Writing, here
+from holdfast.execution.dataset_writer import AsyncWriter, BlockingWriter, Datasets, Declared, Writing, here
+from holdfast.execution.effect_store import Answer, Kept, Renew, Renewed, Request
 
 
 class EffectRefused(Conflict):
@@ -73,7 +73,7 @@ class Record:
         keyed = f"{wanted.name}:{wanted.user_key}"
         for name in (keyed, wanted.name):
             if name in self._answers:
-                receipt = wire.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
+                receipt = json_codec.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
                 return Gate(key="", receipt=receipt)
         known = self._known(wanted)
         if known is None and wanted.user_key is not None and self._look is not None:

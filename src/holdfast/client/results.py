@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast import wire
+from holdfast.codec import json_codec
 from holdfast.errors import NotFound, TaskFailed, Unavailable
 from holdfast.store.database import AWAY, TROUBLE, Database
 from holdfast.store.statements import sql
-from holdfast.wake.bell import DONE_CHANNEL
-from holdfast.wake.listener import Listener
+from holdfast.wakeups.listener import Listener
+from holdfast.wakeups.notifier import DONE_CHANNEL
 
 _AWAIT = sql("await_tasks")
 _RESULTS = sql("results")
@@ -137,7 +137,7 @@ def _closed() -> Unavailable:
 def output_of(task_id: str, ending: Ending) -> Any:
     """What a task returned, or `TaskFailed` if it ended otherwise."""
     if ending.state == "completed":
-        return wire.decode(ending.output or b"null")
+        return json_codec.decode(ending.output or b"null")
     if ending.state in ("canceled", "skipped", "upstream_failed"):
         word = "did not run: an upstream failed" if ending.state == "upstream_failed" else f"was {ending.state}"
         raise TaskFailed(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.limits import no_run
-from holdfast.dispatcher.observe import START, NodeEvent, run_events_after
+from holdfast.core.values.bounds import no_run
+from holdfast.engine.queries.events import START, NodeEvent, run_events_after
 from holdfast.store.database import AWAY
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
-    from holdfast.dispatcher.engine import Engine
+    from holdfast.engine.engine import Engine
 
 _RUN_SNAPSHOTS = sql("run_snapshots")
 

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast import wire
-from holdfast.client.flow_intake import FlowIntake
+from holdfast.authoring.flow.flow import BoundFlow
+from holdfast.client.flow_requests import FlowIntake
 from holdfast.client.run_events import RunEvent, run_events
-from holdfast.core import limits
-from holdfast.core.bindings import accept_run_input
-from holdfast.core.explain import Explanation
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.limits import no_run
-from holdfast.dispatcher import pause
-from holdfast.dispatcher import runs as verbs
-from holdfast.dispatcher.approvals import answer_approval
-from holdfast.dispatcher.children import run_output
-from holdfast.dispatcher.explain_runs import why_node, why_run
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.observe import START
-from holdfast.dispatcher.show_runs import RunView, show_run
-from holdfast.dispatcher.start import RunOptions, start, start_within
+from holdfast.codec import json_codec
+from holdfast.core.explain.task import Explanation
+from holdfast.core.flows.bindings import accept_run_input
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.values import bounds
+from holdfast.core.values.bounds import no_run
+from holdfast.engine.lifecycle.runs import commands as run_commands
+from holdfast.engine.lifecycle.runs import pause
+from holdfast.engine.lifecycle.runs.approvals import answer_approval
+from holdfast.engine.lifecycle.runs.children import run_output
+from holdfast.engine.lifecycle.runs.start import RunOptions, start, start_within
+from holdfast.engine.publish import follow_up
+from holdfast.engine.queries.events import START
+from holdfast.engine.queries.explain_run import why_node, why_run
+from holdfast.engine.queries.runs import RunView, show_run
 from holdfast.errors import Invalid, NotFound, TaskFailed
-from holdfast.flow.flow import BoundFlow
 from holdfast.store.database import Session
-from holdfast.store.flows import Snapshot
+from holdfast.store.flow_definitions import Snapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Run:
         engine = self._client.engine
         grace = engine.settings.worker.cancel_grace_seconds
         who = {"actor": actor, "reason": reason, "grace_seconds": grace}
-        done = await verbs.cancel_run(engine.database, engine.catalog, engine.tenant_id, self._number, **who)  # type: ignore[arg-type]
+        done = await run_commands.cancel_run(engine.database, engine.catalog, engine.tenant_id, self._number, **who)  # type: ignore[arg-type]
         await follow_up(engine, done)
 
     async def pause(self, reason: str = "", *, actor: str = "client") -> None:
@@ -199,7 +199,7 @@ class Run:
     async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
         """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""
         engine = self._client.engine
-        done = await verbs.retry_run(
+        done = await run_commands.retry_run(
             engine.database,
             engine.catalog,
             engine.tenant_id,
@@ -211,19 +211,19 @@ class Run:
         await follow_up(engine, done.news)
         return done.reset
 
-    async def plan_retry(self, *, only: str | None = None) -> verbs.PlannedRetry:
+    async def plan_retry(self, *, only: str | None = None) -> run_commands.PlannedRetry:
         """What `retry` would reset, and which effects of it may happen again. Changes nothing."""
         engine = self._client.engine
-        return await verbs.plan_retry(engine.database, engine.catalog, engine.tenant_id, self._number, only=only)
+        return await run_commands.plan_retry(engine.database, engine.catalog, engine.tenant_id, self._number, only=only)
 
 
 async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
     """Start one run of what is ready to run; under a key at most once."""
     engine = client.engine
     accepted = accept_run_input(snapshot.plan.inputs, given)
-    encoded = wire.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
+    encoded = json_codec.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
     if options.key is not None:
-        limits.valid_key(options.key)
+        bounds.valid_key(options.key)
     [number], news = await start(engine.database, engine.catalog, snapshot, [encoded], options)
     await follow_up(engine, news)
     return Run(client, number)
@@ -241,7 +241,7 @@ async def start_many(
     """Start one run per input, all or none; with a session in the transaction that is open there."""
     encoded = intake.encode(found, inputs)
     if options.key is not None:
-        limits.valid_key(options.key)
+        bounds.valid_key(options.key)
         if len(encoded) != 1:
             raise Invalid(
                 "One key cannot stand for many runs.", code="invalid_key", advice="Start keyed runs one by one."
@@ -276,4 +276,4 @@ async def copy_run(client: Client, number: int, changed: Mapping[str, Any], opti
         original_run_id=number,
     )
     snapshot = engine.catalog.flows.snapshot(row["snapshot_id"])
-    return await start_one(client, snapshot, {**wire.decode(row["input"]), **changed}, options)
+    return await start_one(client, snapshot, {**json_codec.decode(row["input"]), **changed}, options)

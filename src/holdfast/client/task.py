@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.core.explain import Explanation
-from holdfast.dispatcher.effects import EffectView
-from holdfast.dispatcher.look import TaskView
+from holdfast.core.explain.task import Explanation
+from holdfast.engine.effects.gate import EffectView
+from holdfast.engine.queries.task_detail import TaskView
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid, InvalidSettings
-from holdfast.settings import EgressSettings
+from holdfast.settings.settings import EgressSettings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

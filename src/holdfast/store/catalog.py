@@ -13,16 +13,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.action_rules import ActionRules
-from holdfast.core.epoch import Epoch, epoch_of
-from holdfast.core.limits import PRIORITY_DEFAULT
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.tasks.action_rules import ActionRules
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.core.values.bounds import PRIORITY_DEFAULT
+from holdfast.core.values.epoch import Epoch, epoch_of
 from holdfast.errors import Invalid
-from holdfast.store.allowance import Allowance
 from holdfast.store.database import Database, Session
-from holdfast.store.flows import Flows
-from holdfast.store.started import StartedRuns
+from holdfast.store.flow_definitions import Flows
+from holdfast.store.run_inputs import StartedRuns
 from holdfast.store.statements import sql
+from holdfast.store.tenant_allowance import Allowance
 
 _ENSURE_QUEUE = sql("ensure_queue")
 _ENSURE_LANE = sql("ensure_lane")

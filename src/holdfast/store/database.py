@@ -21,10 +21,7 @@ import asyncpg
 
 from holdfast.errors import Unavailable
 from holdfast.net.sockets import notice_partitions
-from holdfast.store.outage import Outage
-from holdfast.store.pool import Pool, PoolUse
-from holdfast.store.session import Patience, ScriptedSession, Session, Tap, begin_script
-from holdfast.store.trouble import (
+from holdfast.store.errors import (
     AWAY,
     BROKEN,
     IN_THE_WAY,
@@ -43,7 +40,10 @@ from holdfast.store.trouble import (
     unreachable,
     without_password,
 )
-from holdfast.store.watch import Watch, server_changed
+from holdfast.store.outage import Outage
+from holdfast.store.pool import Pool, PoolUse
+from holdfast.store.server_identity import Watch, server_changed
+from holdfast.store.session import Patience, ScriptedSession, Session, Tap, begin_script
 
 __all__ = [
     "AWAY",

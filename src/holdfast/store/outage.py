@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.errors import Unavailable
-from holdfast.store.trouble import BROKEN
+from holdfast.store.errors import BROKEN
 
 log = logging.getLogger("holdfast.outage")
 

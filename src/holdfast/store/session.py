@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.store.trouble import AWAY, BROKEN
+from holdfast.store.errors import AWAY, BROKEN
 
 
 class Tap(Protocol):

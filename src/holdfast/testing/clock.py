@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.clock import follow, unfollow
-from holdfast.core.duration import seconds_of
+from holdfast.codec.clock import follow, unfollow
+from holdfast.core.values.duration import seconds_of
 from holdfast.store.database import Database
 
 

@@ -96,7 +96,7 @@ class Victims:
 
     def __init__(self, path: Path) -> None:
         self._mother = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.testing.victim", str(path)],
+            [sys.executable, "-m", "holdfast.testing.fork_server", str(path)],
             # The file may import what its tests can.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,

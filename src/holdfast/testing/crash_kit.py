@@ -17,12 +17,12 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.action import Action, Bound
-from holdfast.app import App
+from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.app import App
+from holdfast.authoring.flow.flow import BoundFlow, Flow
 from holdfast.client.client import Client
-from holdfast.core.graph import FlowDefinition
+from holdfast.core.flows.graph import FlowDefinition
 from holdfast.errors import Invalid
-from holdfast.flow.flow import BoundFlow, Flow
 from holdfast.testing.crash_report import CrashReport, Traces, judged
 from holdfast.testing.crash_rounds import Round
 from holdfast.testing.databases import Databases, a_server

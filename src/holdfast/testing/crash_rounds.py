@@ -10,26 +10,26 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from holdfast.action import Action, Isolation, in_process
-from holdfast.core.effects import EffectState
-from holdfast.core.outcome import Completed, Failed, Outcome
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
-from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.exchange import exchange
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.leases import Claimed, Report, report_of
-from holdfast.dispatcher.loops import Loops
-from holdfast.dispatcher.retry import retry
-from holdfast.dispatcher.steps import KeepStep
+from holdfast.authoring.action import Action, Isolation, in_process
+from holdfast.core.effects.effect import EffectState
+from holdfast.core.tasks.outcome import Completed, Failed, Outcome
+from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender
+from holdfast.engine.effects.steps import KeepStep
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Claimed, Report, report_of
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
+from holdfast.engine.lifecycle.tasks.exchange import exchange
+from holdfast.engine.lifecycle.tasks.retry import retry
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.engine.publish import follow_up
 from holdfast.errors import Invalid
+from holdfast.execution.dataset_writer import Datasets, Declared
+from holdfast.execution.effect_runner import Governed, takes_key
+from holdfast.execution.effect_store import Answer, Ask, Ledger, Request
+from holdfast.execution.runner import Runner
+from holdfast.execution.running_attempt import Held, Plan
 from holdfast.store.statements import sql
 from holdfast.testing.crash_report import Traces
-from holdfast.worker.execute import Runner
-from holdfast.worker.governed import Governed, takes_key
-from holdfast.worker.held import Held, Plan
-from holdfast.worker.ledger import Answer, Ask, Ledger, Request
-from holdfast.worker.writing import Datasets, Declared
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")

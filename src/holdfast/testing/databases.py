@@ -25,7 +25,7 @@ from holdfast.store.embedded import home as homes
 from holdfast.store.embedded import locks
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.store.migrate import known, migrate
-from holdfast.testing.apart import runs_apart
+from holdfast.testing.run_coroutine import runs_apart
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 HOME_VARIABLE = "HOLDFAST_TEST_HOME"

@@ -12,34 +12,35 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast import wire
-from holdfast.core.circuit import Breaker, CircuitState
-from holdfast.core.dead import DISPATCHES_MAX
-from holdfast.core.outcome import Outcome
-from holdfast.core.quota import Quota
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher import queues, recover
-from holdfast.dispatcher.attach import Reservation, attach, reserve
-from holdfast.dispatcher.breakers import BreakerView, show_breaker, steer
-from holdfast.dispatcher.campaign import campaigns_once
-from holdfast.dispatcher.claim import Claimer, WorkerIdentity
-from holdfast.dispatcher.claim_named import claim_task
-from holdfast.dispatcher.dead import sweep_once
-from holdfast.dispatcher.dead_look import LetterView, list_letters
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.enqueue import Order, enqueue
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.guard import Guards, declare_guards
-from holdfast.dispatcher.heartbeat import Beat, heartbeat
-from holdfast.dispatcher.inputs import with_inputs
-from holdfast.dispatcher.leases import Claimed, report_of
-from holdfast.dispatcher.quotas import set_quota
-from holdfast.dispatcher.reap import OVERDUE_SECONDS, reap_once
-from holdfast.dispatcher.reconcile import reconcile_once
-from holdfast.dispatcher.retry import retry
-from holdfast.dispatcher.schedule import schedule_once
-from holdfast.dispatcher.settle import settle
+from holdfast.codec import json_codec
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX
+from holdfast.core.limits.breaker import Breaker, CircuitState
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.outcome import Outcome
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.campaigns.advance import campaigns_once
+from holdfast.engine.engine import Engine
+from holdfast.engine.launching.attach import Reservation, attach, reserve
+from holdfast.engine.leases import Claimed, report_of
+from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
+from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
+from holdfast.engine.lifecycle.runs.inputs import with_inputs
+from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
+from holdfast.engine.lifecycle.tasks.claim_named import claim_task
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat, heartbeat
+from holdfast.engine.lifecycle.tasks.reap import OVERDUE_SECONDS, reap_once
+from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
+from holdfast.engine.lifecycle.tasks.retry import retry
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.limits import queues
+from holdfast.engine.limits.breakers import BreakerView, show_breaker, steer
+from holdfast.engine.limits.declare import Guards, declare_guards
+from holdfast.engine.limits.quotas import set_quota
+from holdfast.engine.publish import follow_up
+from holdfast.engine.queries.dead_letters import LetterView, list_letters
+from holdfast.engine.schedules.fire import schedule_once
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -130,7 +131,7 @@ class Dispatcher:
             tags=task.tags,
         )
         bytes_max = self.engine.settings.limits.input_bytes_max
-        encoded = [wire.encode(dict(one), bytes_max=bytes_max, what="input") for one in inputs]
+        encoded = [json_codec.encode(dict(one), bytes_max=bytes_max, what="input") for one in inputs]
         keys = None if task.key is None else [task.key]
         accepted = await enqueue(self.engine.database, self.engine.catalog, order, encoded, keys=keys, session=session)
         return [Enqueued(str(task_id), accepted.is_new) for task_id in accepted.task_ids]
@@ -234,14 +235,16 @@ class Dispatcher:
         self, task_id: str, *, reason: str = "fixed", actor: str = "test", dispatches: int = DISPATCHES_MAX
     ) -> int:
         """Run a task that failed for good again through its dead letter; returns the attempt that will run."""
-        done = await recover.redrive(
+        done = await dead_letter_commands.redrive(
             self.engine, self.engine.tenant_id, int(task_id), actor=actor, reason=reason, dispatches=dispatches
         )
         return done.attempt
 
     async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:
         """Ask for a group of dead letters to be retried; answers how many."""
-        asked = await recover.redrive_group(self.engine, self.engine.tenant_id, fingerprint, actor=actor, reason=reason)
+        asked = await dead_letter_commands.redrive_group(
+            self.engine, self.engine.tenant_id, fingerprint, actor=actor, reason=reason
+        )
         return asked.letters
 
     async def sweep_once(self) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.failure import Failure
-from holdfast.core.outcome import Completed, Failed
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.testing.dispatcher import Dispatcher, Lease
 
 ACTION = "shop.charge"

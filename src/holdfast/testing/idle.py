@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.action import in_process
-from holdfast.app import App
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.loops import Loops
-from holdfast.dispatcher.reconcile import unclaimed_lanes
+from holdfast.authoring.action import in_process
+from holdfast.authoring.app import App
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.tasks.reconcile import unclaimed_lanes
+from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import WaitTimeout
 from holdfast.testing.clock import Clock
-from holdfast.worker.loop import Worker
+from holdfast.worker.runtime.worker import Worker
 
 LOOK_SECONDS = 0.01
 PASSES_SECONDS = 0.25

@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
-from holdfast.testing.apart import run_apart
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.databases import (
     HOME_VARIABLE,
@@ -29,6 +28,7 @@ from holdfast.testing.databases import (
     throw_away_home,
 )
 from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.run_coroutine import run_apart
 
 UNSAFE_VARIABLE = "HOLDFAST_UNSAFE"
 _made_home = pytest.StashKey[Path]()

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.core.states import AttemptState, TaskState
+from holdfast.core.tasks.states import AttemptState, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast import wire
-from holdfast.core.action_rules import ActionRules
-from holdfast.core.bindings import accept_run_input
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import NodeKind
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.states import ENDS
-from holdfast.dispatcher import pause
-from holdfast.dispatcher import runs as verbs
-from holdfast.dispatcher.approvals import answer_approval
-from holdfast.dispatcher.children import answer_once, retry_children_once, run_output
-from holdfast.dispatcher.follow import follow_up
-from holdfast.dispatcher.items import move_items_once
-from holdfast.dispatcher.signals import deliver_once, expire_waits_once, send_signal
-from holdfast.dispatcher.start import RunOptions, snapshot_of, start_runs
-from holdfast.store.flows import Snapshot
+from holdfast.codec import json_codec
+from holdfast.core.flows.bindings import accept_run_input
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import NodeKind
+from holdfast.core.tasks.action_rules import ActionRules
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.core.tasks.states import ENDS
+from holdfast.engine.lifecycle.runs import commands as run_commands
+from holdfast.engine.lifecycle.runs import pause
+from holdfast.engine.lifecycle.runs.approvals import answer_approval
+from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once, run_output
+from holdfast.engine.lifecycle.runs.items import move_items_once
+from holdfast.engine.lifecycle.runs.signals import deliver_once, expire_waits_once, send_signal
+from holdfast.engine.lifecycle.runs.start import RunOptions, snapshot_of, start_runs
+from holdfast.engine.publish import follow_up
+from holdfast.store.flow_definitions import Snapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class Runs:
     async def start_many(self, flow: FlowDefinition, inputs: list[Mapping[str, Any]], **options: Any) -> list[str]:
         """Start one run per input."""
         snapshot = await self.snapshot(flow)
-        encoded = [wire.encode(accept_run_input(flow.inputs, one), bytes_max=BYTES_MAX, what="input") for one in inputs]
+        encoded = [
+            json_codec.encode(accept_run_input(flow.inputs, one), bytes_max=BYTES_MAX, what="input") for one in inputs
+        ]
         async with self._engine.database.transaction() as session:
             run_ids, news = await start_runs(session, self._engine.catalog, snapshot, encoded, RunOptions(**options))
         await follow_up(self._engine, news)
@@ -88,7 +90,7 @@ class Runs:
 
     async def retry(self, run_id: str, *, only: str | None = None, reason: str = "", actor: str = "test") -> list[str]:
         """Run again what failed, or one node; answers the nodes that were reset."""
-        done = await verbs.retry_run(
+        done = await run_commands.retry_run(
             self._engine.database,
             self._engine.catalog,
             self._engine.tenant_id,
@@ -103,7 +105,7 @@ class Runs:
     async def cancel(self, run_id: str, *, reason: str = "", actor: str = "test", grace_seconds: float = 10.0) -> None:
         """End a run."""
         engine = self._engine
-        news = await verbs.cancel_run(
+        news = await run_commands.cancel_run(
             engine.database,
             engine.catalog,
             self._engine.tenant_id,
@@ -129,7 +131,7 @@ class Runs:
     async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
         """Tell runs that an event happened."""
         engine = self._engine
-        encoded = wire.encode(payload, bytes_max=BYTES_MAX, what="input")
+        encoded = json_codec.encode(payload, bytes_max=BYTES_MAX, what="input")
         number = None if run_id is None else int(run_id)
         news = await send_signal(
             engine.database, engine.catalog, engine.tenant_id, name, encoded, run_id=number, actor=actor
@@ -152,7 +154,7 @@ class Runs:
         news = news.and_(await retry_children_once(database, catalog))
         news = news.and_((await deliver_once(database, catalog)).news)
         news = news.and_(await expire_waits_once(database, catalog))
-        news = news.and_(await verbs.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))
+        news = news.and_(await run_commands.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))
         await pause.hold_children_once(database)
         news = news.and_(await pause.free_children_once(database, catalog))
         news = news.and_(await move_items_once(database, catalog))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast import wire
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.schedule import Missed, Overlap
-from holdfast.dispatcher import schedules as verbs
-from holdfast.dispatcher.schedules import Fired, ScheduleDraft
-from holdfast.dispatcher.show_schedules import ScheduleView, SlotView, find_schedule, list_schedules, list_slots
+from holdfast.codec import json_codec
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.schedules.schedule import Missed, Overlap
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.queries.schedules import ScheduleView, SlotView, find_schedule, list_schedules, list_slots
+from holdfast.engine.schedules import commands as schedule_commands
+from holdfast.engine.schedules.commands import Fired, ScheduleDraft
 
 if TYPE_CHECKING:
     from holdfast.testing.dispatcher import Dispatcher
@@ -54,10 +54,10 @@ class Schedules:
             is_flow=flow is not None,
             overlap=Overlap(overlap),
             missed=Missed(missed),
-            input=wire.encode(input or {}, bytes_max=BYTES_MAX, what="input"),
+            input=json_codec.encode(input or {}, bytes_max=BYTES_MAX, what="input"),
             **fields,
         )
-        await verbs.create_schedule(self._engine.database, self._engine.tenant_id, draft)
+        await schedule_commands.create_schedule(self._engine.database, self._engine.tenant_id, draft)
         return name
 
     async def view(self, name: str = "hourly") -> ScheduleView:
@@ -73,16 +73,16 @@ class Schedules:
 
     async def pause(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
         """Pause a schedule; False if it was paused already."""
-        return await verbs.pause(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
+        return await schedule_commands.pause(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def resume(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
         """Resume a schedule; False if it was not paused."""
-        return await verbs.resume(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
+        return await schedule_commands.resume(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def fire(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> Fired:
         """Fire a schedule by hand."""
-        return await verbs.fire(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
+        return await schedule_commands.fire(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def delete(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> None:
         """Forget a schedule."""
-        await verbs.delete_schedule(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
+        await schedule_commands.delete_schedule(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)

@@ -9,10 +9,18 @@ from typing import Any
 import asyncpg
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, forged, handed_over, refuses
 
-from holdfast.core.effects import EffectState
-from holdfast.core.outcome import Completed, Failed, Released
-from holdfast.dispatcher import authority
-from holdfast.dispatcher.effects import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, list_effects, open_effect
+from holdfast.core.effects.effect import EffectState
+from holdfast.core.tasks.outcome import Completed, Failed, Released
+from holdfast.engine.effects import authority
+from holdfast.engine.effects.gate import (
+    AnswerEffect,
+    Gate,
+    OpenEffect,
+    Sender,
+    answer_effect,
+    list_effects,
+    open_effect,
+)
 from holdfast.errors import Conflict, EffectDenied, LeaseLost, Unavailable
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql

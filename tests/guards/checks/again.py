@@ -7,9 +7,9 @@ from tests.flow.steps import finish, step
 from tests.flow.test_sub_flows import OUTPUTS, a_failed_parent, a_listed_parent, children
 from tests.guards.checks.stage import Stage, check
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.dead import adopt_once
-from holdfast.dispatcher.recover import resolve
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.lifecycle.dead_letters.commands import resolve
+from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once
 from holdfast.store.statements import sql
 
 

@@ -14,18 +14,18 @@ from tests.guards.checks.stage import (
     reserved,
 )
 
-from holdfast.core.outcome import Canceled
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher import cancel as cancel_verb
-from holdfast.dispatcher import queues
-from holdfast.dispatcher.audit import list_audit, verify_audit
-from holdfast.dispatcher.claim_named import claim_task
-from holdfast.dispatcher.enqueue import Order, enqueue
-from holdfast.dispatcher.heartbeat import heartbeat
-from holdfast.dispatcher.reap import lose_workers_once
-from holdfast.dispatcher.remote import beat_workers
-from holdfast.dispatcher.retry import retry
+from holdfast.core.tasks.outcome import Canceled
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.audit import list_audit, verify_audit
+from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
+from holdfast.engine.lifecycle.tasks.claim_named import claim_task
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.heartbeat import heartbeat
+from holdfast.engine.lifecycle.tasks.reap import lose_workers_once
+from holdfast.engine.lifecycle.tasks.retry import retry
+from holdfast.engine.limits import queues
 from holdfast.errors import Conflict, NotFound
+from holdfast.server.worker_api.remote_workers import beat_workers
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (

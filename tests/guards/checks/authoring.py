@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.flows import a_flow
 from tests.guards.checks.stage import Stage, check, refuses
 
-from holdfast.dispatcher.start import RunOptions, start
+from holdfast.engine.lifecycle.runs.start import RunOptions, start
 from holdfast.errors import Conflict
 
 

@@ -12,7 +12,7 @@ from tests.guards.checks.hinting import _hints, _on
 from tests.guards.checks.stage import Stage, another_tenant, check, elsewhere, refuses, reserved
 from tests.guards.checks.writing import lost_and_claimed_again
 
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_completed_task, a_running_task, a_task
 

@@ -9,9 +9,9 @@ from tests.core.flows import a_flow
 from tests.guards.checks.recovering import a_letter
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.core.campaign import TRANSITIONS, CampaignState
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.campaigns import abort_campaign, start_campaign
+from holdfast.core.dead_letters.campaign import TRANSITIONS, CampaignState
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.campaigns.commands import abort_campaign, start_campaign
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure

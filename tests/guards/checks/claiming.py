@@ -16,9 +16,9 @@ from tests.guards.checks.stage import (
     refuses,
 )
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim import Claimer, held_by, held_task
-from holdfast.dispatcher.claim_named import claim_task
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.lifecycle.tasks.claim import Claimer, held_by, held_task
+from holdfast.engine.lifecycle.tasks.claim_named import claim_task
 from holdfast.errors import Conflict
 from holdfast.testing.factories import (
     a_running_task,

@@ -8,8 +8,8 @@ from tests.core.flows import a_flow
 from tests.guards.checks.recovering import a_letter
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
-from holdfast.core.outcome import Failed
-from holdfast.dispatcher.letters import By, redrive_task
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.dispatcher.webhooks import (
+from holdfast.engine.webhooks.commands import (
     add_webhook,
     list_webhooks,
     pause_webhook,

@@ -8,16 +8,16 @@ from dataclasses import replace
 import asyncpg
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, elsewhere, refuses
 
-from holdfast.core.circuit import Breaker, CircuitState
-from holdfast.core.outcome import Completed, Failed, Released
-from holdfast.core.quota import Quota
-from holdfast.dispatcher.breakers import show_breaker, steer
-from holdfast.dispatcher.claim import Claimer
-from holdfast.dispatcher.guard import Guards, declare_guards
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.quotas import change_quota, change_quota_in, list_quotas, set_quota
-from holdfast.dispatcher.reconcile import promote, reconcile_once
-from holdfast.dispatcher.settle import settle
+from holdfast.core.limits.breaker import Breaker, CircuitState
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.outcome import Completed, Failed, Released
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.claim import Claimer
+from holdfast.engine.lifecycle.tasks.reconcile import promote, reconcile_once
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.limits.breakers import show_breaker, steer
+from holdfast.engine.limits.declare import Guards, declare_guards
+from holdfast.engine.limits.quotas import change_quota, change_quota_in, list_quotas, set_quota
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.dispatcher import Lease

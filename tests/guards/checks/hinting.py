@@ -6,8 +6,8 @@ import asyncio
 
 from tests.guards.checks.stage import Stage, check
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.hints import replenish_once, take_hints, tell_away, tell_back, write_hints
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.wakeups.outbox import replenish_once, take_hints, tell_away, tell_back, write_hints
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_running_task, a_task
 

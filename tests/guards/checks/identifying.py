@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.dispatcher.members import Member, add_member, list_members, remove_member
-from holdfast.dispatcher.tokens import CreatedToken, create_token, list_tokens, revoke_token
+from holdfast.engine.identity.members import Member, add_member, list_members, remove_member
+from holdfast.engine.identity.tokens import CreatedToken, create_token, list_tokens, revoke_token
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql

@@ -6,17 +6,17 @@ import asyncio
 
 import asyncpg
 from tests.core.flows import a_flow, a_wait
-from tests.dispatcher.test_redrive_races import end_all
+from tests.engine.test_redrive_races import end_all
 from tests.guards.checks.stage import (
     Stage,
     check,
     refuses,
 )
 
-from holdfast.core.outcome import Failed, Lost
-from holdfast.dispatcher.recover import ignore
-from holdfast.dispatcher.redrive import redrive_run
-from holdfast.dispatcher.retain import begin_today, fold_old, retain_once
+from holdfast.core.tasks.outcome import Failed, Lost
+from holdfast.engine.lifecycle.dead_letters.commands import ignore
+from holdfast.engine.lifecycle.runs.redrive import redrive_run
+from holdfast.engine.maintenance.retention import begin_today, fold_old, retain_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_completed_task,

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 from tests.guards.checks.stage import Stage, check, refuses
 
-from holdfast.core.outcome import Completed
-from holdfast.core.retry import RetryPolicy
-from holdfast.dispatcher import launching
-from holdfast.dispatcher.attach import Reservation, attach
-from holdfast.dispatcher.launching import Launch, Launchable
+from holdfast.core.tasks.outcome import Completed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.launching import launch as launching
+from holdfast.engine.launching.attach import Reservation, attach
+from holdfast.engine.launching.launch import Launch, Launchable
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_task
 

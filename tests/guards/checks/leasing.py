@@ -16,12 +16,12 @@ from tests.guards.checks.stage import (
     reserved,
 )
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher.claim_named import claim_task
-from holdfast.dispatcher.heartbeat import heartbeat, renew_ended
-from holdfast.dispatcher.reap import reap_once
-from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.lifecycle.tasks.claim_named import claim_task
+from holdfast.engine.lifecycle.tasks.heartbeat import heartbeat, renew_ended
+from holdfast.engine.lifecycle.tasks.reap import reap_once
 from holdfast.errors import Conflict, LeaseLost
+from holdfast.server.worker_api.remote_workers import RemoteWorkers
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_delayed_task,

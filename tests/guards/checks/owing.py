@@ -7,8 +7,8 @@ from tests.datasets.hands import completed, declared, orders, rows, staged
 from tests.flow.steps import finish
 from tests.guards.checks.stage import Stage, check
 
-from holdfast.dispatcher.cutover import Asking, cut_over, roll_back
-from holdfast.dispatcher.take_back import take_back_once
+from holdfast.engine.datasets.cutover import Asking, cut_over, roll_back
+from holdfast.engine.datasets.take_back import take_back_once
 from holdfast.store.statements import sql
 
 BY = Asking(actor="check", reason="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.flows import a_wait
 from tests.guards.checks.stage import Stage, check
 
-from holdfast.dispatcher.recover import ignore
+from holdfast.engine.lifecycle.dead_letters.commands import ignore
 from holdfast.store.statements import sql
 
 HELD = "select from holdfast.dead_letter for update"

@@ -9,11 +9,11 @@ import asyncpg
 from tests.core.flows import a_flow
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.core.dead import DISPATCHES_MAX, TRANSITIONS, LetterState
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.campaigns import start_campaign
-from holdfast.dispatcher.dead import adopt_once, sweep_once
-from holdfast.dispatcher.reinject import reinject_once
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, TRANSITIONS, LetterState
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.campaigns.commands import start_campaign
+from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
+from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once, sweep_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 

@@ -7,7 +7,7 @@ import uuid
 
 from tests.guards.checks.stage import Stage, check, handed_over, refuses, reserved
 
-from holdfast.dispatcher.remote import RemoteWorkers
+from holdfast.server.worker_api.remote_workers import RemoteWorkers
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_running_task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
-from holdfast.dispatcher.once import AnsweredBefore, Once
+from holdfast.engine.idempotency import AnsweredBefore, Once
 
 
 async def _taken(stage: Stage, once: Once, answer: str | None = None) -> bytes | None:

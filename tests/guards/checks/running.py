@@ -8,16 +8,16 @@ from tests.core.flows import a_diamond, a_flow, a_map, a_node, a_parent, a_sum, 
 from tests.flow.steps import finish, step
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
-from holdfast.core.graph import FlowDefinition
-from holdfast.core.nodes import Node, NodeKind
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher import pause
-from holdfast.dispatcher import runs as verbs
-from holdfast.dispatcher.children import answer_once
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.redrive import redrive_run
-from holdfast.dispatcher.retain import retain_once
-from holdfast.dispatcher.settle import settle
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.runs import commands as run_commands
+from holdfast.engine.lifecycle.runs import pause
+from holdfast.engine.lifecycle.runs.children import answer_once
+from holdfast.engine.lifecycle.runs.redrive import redrive_run
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.maintenance.retention import retain_once
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
@@ -90,7 +90,7 @@ async def a_run_is_seen_and_steered_by_its_tenant_alone(stage: Stage) -> None:
     engine, who = stage.engine, {"actor": "x", "reason": ""}
     await refused(pause.pause_run(engine.database, OTHER_TENANT_ID, run, **who), NotFound)
     await refused(pause.resume_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, **who), NotFound)
-    cancel = verbs.cancel_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, grace_seconds=1, **who)
+    cancel = run_commands.cancel_run(engine.database, engine.catalog, OTHER_TENANT_ID, run, grace_seconds=1, **who)
     await refused(cancel, NotFound)
     assert await stage.value("select paused_at is null and canceled_at is null from holdfast.run")
 

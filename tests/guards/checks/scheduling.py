@@ -9,11 +9,11 @@ import asyncpg
 from tests.core.flows import a_flow
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.core.outcome import Completed
-from holdfast.dispatcher import schedule as passes
-from holdfast.dispatcher import schedules as verbs
-from holdfast.dispatcher.retain import retain_once
-from holdfast.dispatcher.schedules import ScheduleDraft, declare_schedule, find_schedule
+from holdfast.core.tasks.outcome import Completed
+from holdfast.engine.maintenance.retention import retain_once
+from holdfast.engine.schedules import commands as schedule_commands
+from holdfast.engine.schedules import fire as passes
+from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule, find_schedule
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
@@ -68,11 +68,13 @@ async def another_tenants_schedule_is_left_alone(stage: Stage) -> None:
     for verb in ("pause_schedule", "resume_schedule", "delete_schedule"):
         assert not await engine.database.fetchval(sql(verb), *theirs)
         await schedules.pause()
-    columns = await verbs._columns(engine.database, OTHER_TENANT_ID, _draft(missed=verbs.Missed.ALL))
+    columns = await schedule_commands._columns(
+        engine.database, OTHER_TENANT_ID, _draft(missed=schedule_commands.Missed.ALL)
+    )
     assert await engine.database.fetchval(sql("change_schedule"), *columns) is None
     assert (await schedules.view()).missed == mine.missed
     with refuses(NotFound):
-        await verbs.fire(engine, OTHER_TENANT_ID, NAME, actor="eve", reason="")
+        await schedule_commands.fire(engine, OTHER_TENANT_ID, NAME, actor="eve", reason="")
 
 
 @check
@@ -120,7 +122,7 @@ async def nothing_fires_by_rules_that_changed_meanwhile(stage: Stage) -> None:
     assert await engine.database.fetchval(*trouble) is None
     async with engine.database.transaction() as session:
         with refuses(Conflict):
-            await verbs._hold(session, row)
+            await schedule_commands._hold(session, row)
 
 
 @check

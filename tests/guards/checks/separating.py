@@ -16,8 +16,8 @@ from tests.guards.checks.stage import (
     reserved,
 )
 
-from holdfast.core.selection import Head
-from holdfast.dispatcher.tenants import create_tenant, find_tenant, limit_tenant
+from holdfast.core.tasks.selection import Head
+from holdfast.engine.identity.tenants import create_tenant, find_tenant, limit_tenant
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_task
 

@@ -14,10 +14,10 @@ from tests.guards.checks.stage import (
     reserved,
 )
 
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.cancel import cancel_in
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.cancel import cancel_in
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
     a_failure,

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from tests.waiting import waits
 
-from holdfast.core.outcome import Released
-from holdfast.dispatcher.attach import Reservation
-from holdfast.dispatcher.claim_named import claim_task
-from holdfast.dispatcher.engine import Engine
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
+from holdfast.core.tasks.outcome import Released
+from holdfast.engine.engine import Engine
+from holdfast.engine.launching.attach import Reservation
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.claim_named import claim_task
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost
 from holdfast.store.catalog import Catalog
 from holdfast.testing.clock import Clock

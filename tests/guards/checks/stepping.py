@@ -8,7 +8,7 @@ import uuid
 from tests.guards.checks.acting import again, reserved_lease
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, check, forged, handed_over, refuses
 
-from holdfast.dispatcher.steps import Step, keep_step, recall_steps
+from holdfast.engine.effects.steps import Step, keep_step, recall_steps
 from holdfast.errors import LeaseLost
 from holdfast.testing.factories import a_running_task
 

@@ -8,9 +8,9 @@ import asyncpg
 from tests.guards.checks.acting import answered, opened
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.core.outcome import Completed, Failed
-from holdfast.dispatcher.compensate import compensate
-from holdfast.dispatcher.effects import Gate
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.effects.compensate import compensate
+from holdfast.engine.effects.gate import Gate
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql

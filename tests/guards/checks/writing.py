@@ -8,13 +8,11 @@ import uuid
 from tests.datasets.hands import completed, declared, orders, rows, seen, staged, stages
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, forged, refuses, reserved
 
-from holdfast.core.dataset import Commit, Mode
-from holdfast.dispatcher import cutover, datasets
-from holdfast.dispatcher.cutover import Asking, finish_rollbacks_once
-from holdfast.dispatcher.datasets import add_builds, list_generations
-from holdfast.dispatcher.leases import report_of
-from holdfast.dispatcher.settle import settle
-from holdfast.dispatcher.stage import (
+from holdfast.core.datasets.dataset import Commit, Mode
+from holdfast.engine.datasets import cutover, declare
+from holdfast.engine.datasets.cutover import Asking, finish_rollbacks_once
+from holdfast.engine.datasets.declare import add_builds, list_generations
+from holdfast.engine.datasets.stage import (
     AttemptLease,
     Part,
     forget_commits_once,
@@ -22,6 +20,8 @@ from holdfast.dispatcher.stage import (
     stage_batch,
     sweep_stages_once,
 )
+from holdfast.engine.leases import report_of
+from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing.dispatcher import Lease
@@ -71,7 +71,7 @@ async def declarations_wait_for_one_another(stage: Stage) -> None:
     await declared(stage.engine)
     async with stage.engine.database.transaction() as session:
         known = await session.fetchrow(sql("lock_dataset"), 1, "orders")
-        await datasets._make(session, 1, known, orders(2))
+        await declare._make(session, 1, known, orders(2))
         late = asyncio.ensure_future(declared(stage.engine, orders(2)))
         await stage.waits(late)
     await late
@@ -110,7 +110,7 @@ async def a_superseded_generation_takes_no_rows(stage: Stage) -> None:
 @check
 async def another_tenants_dataset_takes_no_rows(stage: Stage) -> None:
     await another_tenant(stage)
-    theirs = await datasets.declare(stage.engine.database, OTHER_TENANT_ID, orders())
+    theirs = await declare.declare(stage.engine.database, OTHER_TENANT_ID, orders())
     with refuses():
         await open_part(stage.engine.database, a_part(await a_running_task(stage.dispatcher), theirs))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.own_server import OwnServer
 
-from holdfast.dispatcher.engine import Engine
-from holdfast.settings import Settings
+from holdfast.engine.engine import Engine
+from holdfast.settings.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_task
 

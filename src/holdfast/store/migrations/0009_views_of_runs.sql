@@ -86,7 +86,7 @@ select r.run_id, n.node_no, r.tenant_id, n.state, n.attempt, n.generation::int a
 from holdfast.run r
 cross join lateral holdfast.nodes_of(r.run_id) n;
 
--- How a run stands, by the rule of the engine (core/verdict.py): its verdict, or what holds it, or how far it is. An open
+-- How a run stands, by the rule of the engine (core/flows/run_state.py): its verdict, or what holds it, or how far it is. An open
 -- run has started once one of its nodes runs, waits for a retry or completed.
 create function holdfast.run_state(r holdfast.run) returns text
   language sql stable as $$

@@ -1,0 +1,120 @@
+"""Pages: how long each list takes over HTTP with a million tasks of history and a million queued beside them.
+
+As the tenant that has them, and as one beside it that has three tasks.
+
+Every list of the operator's API is asked for with every filter. Each answer names where the next page begins, and the
+next question is for that page, so that later pages are measured like the first. All questions are asked in turns, and
+of each quantile the median of the turns counts: a machine that stands still for a moment is no property of a list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from holdfast.engine.identity.tokens import create_token
+from holdfast.operations.operation import Operation
+from holdfast.settings.settings import Settings
+from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast_bench.history import History, fill_history
+from holdfast_bench.http import http_server
+from holdfast_bench.neighbours import FEW
+from holdfast_bench.questions import Asked, all_questions, questions_beside
+from holdfast_bench.spread import quantiles, typical
+from holdfast_bench.trial import Trial
+
+TASKS, TASKS_QUICK = 1_000_000, 5_000
+ASKED, ASKED_QUICK = 200, 10
+WARM = 5
+TURNS_MAX = 3
+SLOWEST_SHOWN = 10
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """What every page has in common."""
+
+    next: str | int | None = None
+
+
+async def measure_pages(trial: Trial) -> dict[str, Any]:
+    """Fill, then ask."""
+    tasks = TASKS_QUICK if trial.is_quick else TASKS
+    await trial.arena.fresh()
+    trial.say(f"pages: writing a history of {tasks:,} tasks, and {tasks:,} queued ones")
+    async with trial.client() as client:
+        history = await fill_history(trial.arena, client, tasks=tasks, queued=tasks)
+    turns: dict[str, list[dict[str, float]]] = {}
+    times = ASKED_QUICK if trial.is_quick else ASKED
+    async with http_server(trial) as (url, _):
+        large = Calls(Server.of(url, Settings(env="local")))
+        few = Calls(Server.of(url, Settings(env="local", token=await _token(trial, history))))
+        for turn in range(1, min(trial.rounds, TURNS_MAX) + 1):
+            for calls, whose, (operation, asked) in (
+                *((large, "", question) for question in all_questions(history)),
+                *((few, f" as {FEW}", question) for question in questions_beside(history)),
+            ):
+                name = f"{shown(operation, asked)}{whose}"
+                trial.say(f"pages, round {turn}: {name}")
+                waits = await ask(calls, operation, asked, times)
+                turns.setdefault(name, []).append(quantiles(waits, "p50", "p99"))
+    pages = {name: typical(of_turns) for name, of_turns in turns.items()}
+    worst = sorted(pages, key=lambda name: -pages[name]["p99"])
+    return {
+        "p99_max_ms": pages[worst[0]]["p99"],
+        "p50_max_ms": max(page["p50"] for page in pages.values()),
+        "slowest": {name: pages[name] for name in worst[:SLOWEST_SHOWN]},
+        "pages": pages,
+        "lists": len({operation.name for operation, _ in all_questions(history)}),
+        "questions": len(pages),
+        "asked": times,
+        "rounds": min(trial.rounds, TURNS_MAX),
+        "tasks": history.tasks,
+        "queued": history.queued,
+    }
+
+
+async def _token(trial: Trial, history: History) -> str:
+    """Of an operator of the small tenant."""
+    async with trial.client() as client:
+        made = await create_token(
+            client.engine.database, history.few, name="bench", role="admin", actor="bench", reason="measure"
+        )
+    return made.token
+
+
+async def ask(calls: Calls, operation: Operation[Any, Any], asked: Asked, times: int) -> list[float]:
+    """Milliseconds of each answer: the page asked for, and those after it for as long as there are any."""
+    waits: list[float] = []
+    following: Mapping[str, Any] = {}
+    for number in range(WARM + times):
+        path = path_of(operation, {**asked, **following})
+        began_at = time.perf_counter()
+        page = await calls.get(path, _Page)
+        if number >= WARM:
+            waits.append((time.perf_counter() - began_at) * 1000)
+        cursor = "before" if "before" in operation.other_fields else "after"
+        following = {cursor: page.next} if page.next is not None and cursor in operation.other_fields else {}
+    return waits
+
+
+def path_of(operation: Operation[Any, Any], asked: Asked) -> str:
+    """The path and query of a question."""
+    path = operation.path.format(**{name: quote(str(asked[name])) for name in operation.path_fields})
+    query = {name: _text(value) for name, value in asked.items() if name not in operation.path_fields}
+    return f"{path}?{urlencode(query, doseq=True)}" if query else path
+
+
+def _text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def shown(operation: Operation[Any, Any], asked: Asked) -> str:
+    """A question as people read it: `task.list queue=rare`."""
+    filters = [
+        f"{name}={','.join(value) if isinstance(value, list) else _text(value)}" for name, value in asked.items()
+    ]
+    return " ".join([operation.name, *filters])

@@ -1,0 +1,185 @@
+"""What `@app.action(…)` may say, checked where it is written: a misspelt option is refused, never ignored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from holdfast.authoring.action import Isolation, retries_within
+from holdfast.core.tasks.classify import Rule
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.core.values.duration import seconds_of
+from holdfast.errors import Invalid
+
+RetryOn: TypeAlias = type[BaseException] | str
+"""An exception class, or its name with or without its module."""
+
+OPTIONS = {
+    "name": "another name than the function's; the app's name stands before it",
+    "queue": "where its tasks wait: `default`",
+    "priority": "0 to 9, smaller goes first: 5",
+    "max_retries": "how often a failed attempt is followed by another: 3, with a launcher 1, or what the settings say",
+    "max_attempts": "the same as a number of attempts; give one of the two",
+    "max_losses": "how often an attempt whose worker died is followed by another: 3",
+    "timeout": "how long an attempt may take; none",
+    "isolation": '`"process"` runs it in a child that can be killed; plain functions run in threads otherwise',
+    "memory_bytes_max": "what such a child may use",
+    "retry_on": "exceptions that are retried whatever they would be called: a class, a name, or a tuple of them",
+    "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
+    "retry": "how long to wait between retries, and whether there are any: an `hf.RetryPolicy`, or a mapping of "
+    "`base_backoff_secs`, `backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …; times as text too",
+    "breaker": "stop trying for a while when too many fail: `hf.Breaker`, or `True`",
+    "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
+    "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
+}
+"""As the overloads of `App.action` name them; a test compares the two."""
+_RETRY_NAMES = {"enabled": "is_enabled"}
+"""What settings and docs call differently from the policy."""
+_SHOWN_NAMES = {inner: shown for shown, inner in _RETRY_NAMES.items()}
+_DURATIONS = ("base_backoff_secs", "max_backoff_secs", "timeout_seconds", "queue_ttl_seconds")
+
+
+def known_options(options: Mapping[str, Any]) -> None:
+    """Refuse options nobody knows, with the nearest name there is."""
+    for name in options:
+        if name not in OPTIONS:
+            raise Invalid(
+                f"@app.action does not know {name!r}.", code="invalid_action", advice=_near(name, OPTIONS), field=name
+            )
+
+
+def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
+    """What `@app.action` decorates, if it is a function."""
+    if len(given) == 1 and callable(given[0]):
+        function: Callable[..., Any] = given[0]
+        return function
+    text = ", ".join(repr(one)[:80] for one in given) or "nothing"
+    raise Invalid(
+        f"@app.action takes a function, not {text}.",
+        code="invalid_action",
+        advice='Name its options: @app.action(queue="mail").',
+    )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function calls itself; a callable without a name needs one given."""
+    if not isinstance(name := getattr(function, "__name__", None), str):
+        raise Invalid(
+            f"{function!r:.80} has no name of its own.", code="invalid_action", advice='Say @app.action(name="…").'
+        )
+    return name
+
+
+def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What an action says about its policy."""
+    overrides = _retry(options.get("retry"))
+    if (rules := options.get("rules")) is not None:
+        overrides["rules"] = _rules(rules)
+    if (retried := options.get("retry_on")) is not None:
+        overrides["rules"] = (*overrides.get("rules", ()), *_retry_on(retried))
+    if (attempts := options.get("max_attempts")) is not None:
+        overrides["max_retries"] = retries_within(attempts)
+    for name in ("max_retries", "max_losses", "memory_bytes_max"):
+        if (value := options.get(name)) is not None:
+            overrides[name] = value
+    if (timeout := options.get("timeout")) is not None:
+        overrides["timeout_seconds"] = seconds_of(timeout)
+    replace(RetryPolicy(), **overrides).validated()
+    return overrides
+
+
+def _retry(given: object) -> dict[str, Any]:
+    if given is None:
+        return {}
+    known = [field.name for field in fields(RetryPolicy)]
+    if isinstance(given, RetryPolicy):
+        plain = RetryPolicy()
+        return {name: value for name in known if (value := getattr(given, name)) != getattr(plain, name)}
+    if not isinstance(given, Mapping):
+        shown = ", ".join(_SHOWN_NAMES.get(name, name) for name in known)
+        raise Invalid(
+            f"retry= is {str(given)[:80]!r}.",
+            code="invalid_policy",
+            advice=f"It is an hf.RetryPolicy, or a mapping of {shown}.",
+        )
+    said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in given.items()}
+    if unknown := [name for name in said if name not in known]:
+        advice = _near(unknown[0], [_SHOWN_NAMES.get(name, name) for name in known])
+        raise Invalid(f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
+    if "rules" in said:
+        said["rules"] = _rules(said["rules"])
+    for name in _DURATIONS:
+        if isinstance(said.get(name), str | timedelta):
+            said[name] = seconds_of(said[name])
+    return said
+
+
+def _rules(given: object) -> tuple[Rule, ...]:
+    if isinstance(given, list | tuple) and all(isinstance(rule, Rule) for rule in given):
+        return tuple(given)
+    raise Invalid(
+        f"rules= is {str(given)[:80]}.",
+        code="invalid_policy",
+        advice='It is a list of rules: [hf.Rule(exception="LookupError", retry=False)].',
+    )
+
+
+def _retry_on(given: object) -> tuple[Rule, ...]:
+    entries = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for entry in entries:
+        is_class = isinstance(entry, type) and issubclass(entry, BaseException)
+        if not is_class and not (isinstance(entry, str) and entry):
+            raise Invalid(
+                f"retry_on= has {str(entry)[:80]!r}.",
+                code="invalid_policy",
+                advice="It takes exception classes or their names: retry_on=(MyError, TimeoutError).",
+                field="retry_on",
+            )
+    return tuple(map(Rule.retry_on, entries))
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
+
+
+def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
+    """Refuse a limit that nothing would keep: a coroutine or a thread shares the memory of its worker."""
+    if overrides.get("memory_bytes_max") is not None and isolation is not Isolation.PROCESS:
+        raise Invalid(
+            f"memory_bytes_max cannot be kept with isolation={isolation.value!r}.",
+            code="invalid_action",
+            advice='Add isolation="process".',
+            field="memory_bytes_max",
+        )
+
+
+def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:
+    """Where the function runs: where its action asks for, if it can run there."""
+    is_async = inspect.iscoroutinefunction(function)
+    if asked is None:
+        return Isolation.COROUTINE if is_async else Isolation.THREAD
+    try:
+        isolation = Isolation(str(asked))
+    except ValueError:
+        choices = ", ".join(Isolation)
+        raise Invalid(
+            f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
+        ) from None
+    if isolation is Isolation.COROUTINE and not is_async:
+        raise Invalid(
+            f"{function.__qualname__} is not `async def`.",
+            code="invalid_action",
+            advice='Use isolation="thread".',
+        )
+    if isolation is Isolation.THREAD and is_async:
+        raise Invalid(
+            f"{function.__qualname__} is `async def` and cannot run in a plain thread.",
+            code="invalid_action",
+            advice='Use isolation="process", or make it a plain function.',
+        )
+    return isolation

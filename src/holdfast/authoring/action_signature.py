@@ -1,0 +1,187 @@
+"""What a function accepts as the input of its action, read from its signature once, at decoration.
+
+A parameter for the context is found by its type (`hf.Context`, also `hf.Context | None`) or by the name `ctx`, wherever
+it stands; all others are input, passed by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from holdfast.authoring.action_input import checker, hints_of, readable, reader, unmakeable
+from holdfast.core.flows.ports import Port
+from holdfast.errors import Invalid
+
+_CONTEXT_NAME = "ctx"
+
+
+class Signature:
+    """The names, types and defaults of an action's input, and where its function wants the context.
+
+    `decode` turns stored input into arguments by name, converted to the annotated types. It raises `Invalid` if the
+    input is to blame, and whatever the annotated classes raise over it.
+    """
+
+    __slots__ = (
+        "_check",
+        "_context_key",
+        "_context_name",
+        "allowed",
+        "decode",
+        "names",
+        "ports",
+        "required",
+        "takes_any",
+    )
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = hints_of(function, parameters)
+        context = _context_among(function, parameters, hints)
+        is_first = bool(parameters) and context is parameters[0] and context.kind is not context.KEYWORD_ONLY
+        self._context_name = None if context is None else context.name
+        self._context_key = None if is_first else self._context_name
+        parameters = [one for one in parameters if one is not context]
+        _refuse_positional_only(function, parameters)
+        _refuse_reserved(function, parameters)
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = tuple(p.name for p in named)
+        self.ports = (
+            None if self.takes_any else tuple(Port(key=p.name, is_required=p.default is p.empty) for p in named)
+        )
+        self.allowed = frozenset(self.names)
+        self.required = frozenset(p.name for p in named if p.default is p.empty)
+        types = {p.name: _type_of(function, p, hints.get(p.name, Any)) for p in named}
+        self.decode = reader(
+            types, named, takes_more=self.takes_any, reserved=self._context_name, refusal=self._refusal
+        )
+
+        self._check = checker(types, named)
+
+    @property
+    def wants_context(self) -> bool:
+        return self._context_name is not None
+
+    def placed(self, context: Any, arguments: dict[str, Any]) -> tuple[Any, ...]:
+        """Put the context where the function wants it: answers it as the first argument, or adds it by its name."""
+        if self._context_key is None:
+            return (context,)
+        arguments[self._context_key] = context
+        return ()
+
+    def check(self, action: str, inputs: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse inputs with missing or unknown names."""
+        allowed = self.allowed
+        for given in inputs:
+            if given.keys() != allowed and not self._has_names(given.keys()):
+                raise self._wrong_names(given.keys(), f"{action} cannot take this input: ")
+
+    def check_types(self, action: str, inputs: Iterable[bytes]) -> None:
+        """Refuse encoded inputs that no attempt could read; `Invalid` (`invalid_input`) names the field."""
+        if (check := self._check) is None:
+            return
+        for given in inputs:
+            try:
+                check(given)
+            except (ValueError, TypeError) as error:
+                why = " ".join(str(error).split())
+                raise Invalid(
+                    f"{action} cannot take this input: {why.rstrip('.')}.",
+                    code="invalid_input",
+                    advice="See the types of its parameters.",
+                ) from error
+            except Exception:  # noqa: BLE001 - a class may need what only a worker has: the attempt will show
+                continue
+
+    def _has_names(self, names: Iterable[Any]) -> bool:
+        return self.required <= set(names) and not self._unknown(names)
+
+    def _unknown(self, names: Iterable[Any]) -> set[Any]:
+        return {self._context_name} & set(names) if self.takes_any else set(names) - self.allowed
+
+    def _wrong_names(self, names: Iterable[Any], prefix: str) -> Invalid:
+        wrong = {"missing": self.required - set(names), "unknown": self._unknown(names)}
+        parts = [f"{word} {', '.join(sorted(map(str, which)))}" for word, which in wrong.items() if which]
+        accepted = ", ".join(sorted(self.allowed)) or "nothing"
+        return Invalid(f"{prefix}{'; '.join(parts)}.", code="invalid_input", advice=f"It takes {accepted}.")
+
+    def _refusal(self, given: bytes, why: str) -> Invalid:
+        """What is wrong with an input: all its names if they are, or the first value of a wrong type."""
+        try:
+            names = msgspec.json.decode(given, type=dict[str, Any]).keys()
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return Invalid(f"{why}.", code="invalid_input")
+        return Invalid(f"{why}.", code="invalid_input") if self._has_names(names) else self._wrong_names(names, "")
+
+
+def _context_among(
+    function: Callable[..., Any], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
+) -> inspect.Parameter | None:
+    from holdfast.authoring.context import Context
+
+    usable = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    typed = [one for one in usable if _without_none(hints.get(one.name)) is Context]
+    if len(typed) > 1:
+        raise _refused(function, f"takes its context twice, as {' and '.join(one.name for one in typed)}", "Leave one.")
+    for one in usable:
+        if not typed and one.name == _CONTEXT_NAME and _without_none(hints.get(one.name, Any)) in (Any, object):
+            return one
+        if one.name not in hints and one.default is one.empty and _says_context(one.annotation):
+            raise _refused(
+                function,
+                f"has the parameter {one.name!r} of the type {one.annotation!r}, which cannot be looked up here",
+                "If it is the context, name it ctx, or import hf.Context where the module runs.",
+            )
+    return typed[0] if typed else None
+
+
+def _without_none(hint: Any) -> Any:
+    inner = [one for one in get_args(hint) if one is not NoneType]
+    return inner[0] if get_origin(hint) in (Union, UnionType) and len(inner) == 1 else hint
+
+
+def _says_context(annotation: Any) -> bool:
+    return isinstance(annotation, str) and "Context" in re.split(r"\W+", annotation)
+
+
+def _type_of(function: Callable[..., Any], parameter: inspect.Parameter, hint: Any) -> Any:
+    """As what a parameter is read. One that may be left out is let be: it may be for callers in Python."""
+    try:
+        kind = readable(hint)
+        strange = unmakeable(kind) if parameter.default is parameter.empty else None
+    except (NameError, AttributeError) as error:
+        text = f"takes {parameter.name!r} of a type with an annotation that cannot be looked up: {error}"
+        raise _refused(function, text, "Import what it names where the module runs.") from error
+    if strange is not None:
+        raise _refused(
+            function,
+            f"takes {parameter.name!r}, which needs the class {strange.__qualname__}: no JSON becomes one",
+            "Take plain values, a dataclass, a TypedDict, a msgspec.Struct or a model with `model_validate`; or "
+            "annotate it with Any and make it in the function.",
+        )
+    return kind
+
+
+def _refuse_positional_only(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            text = f"has the positional parameter {parameter.name!r}; input is passed by name"
+            raise _refused(function, text, "Make it an ordinary or keyword parameter.")
+
+
+def _refuse_reserved(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    if any(parameter.name == "connection" for parameter in parameters):
+        text = "has a parameter named 'connection', which `client.enqueue` keeps for itself"
+        raise _refused(function, text, "Give it another name.")
+
+
+def _refused(function: Callable[..., Any], text: str, advice: str) -> Invalid:
+    name = getattr(function, "__qualname__", None) or repr(function)[:80]
+    return Invalid(f"{name} {text}.", code="invalid_action", advice=advice)

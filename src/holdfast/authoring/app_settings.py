@@ -1,0 +1,102 @@
+"""What an app's code says about settings (`App("shop", settings=…)`) beside what the process that runs it was told.
+
+A process that was told no database goes by the code, in everything it sets otherwise than the default. One that was
+told a database goes by what it was told, and says which settings of the code do not count; code that means another
+database or tenant is refused, for that worker would wait for work that its clients hand in elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from holdfast.errors import InvalidSettings
+from holdfast.net.server_url import is_server
+from holdfast.settings.option import Option
+from holdfast.settings.settings import Settings, options
+from holdfast.store.errors import without_password
+
+log = logging.getLogger("holdfast.settings.settings")
+
+_COMPARED = {"url", "direct_url", "home", "tenant"}
+
+
+def settings_for(own: Settings | None, told: Settings) -> Settings:
+    """The settings of a process that was `told` some, for an app whose code gives its `own`."""
+    if own is None or own == told:
+        return told
+    if told.url is None and told.home is None:
+        return _laid_over(told, own)
+    _require_same_place(own, told)
+    ignored = [one for one in _said(own) if one.key not in _COMPARED and _value(one, own) != _value(one, told)]
+    if ignored:
+        log.warning(
+            "the app's code sets %s; this process was told its database, and everything else with it: set %s there",
+            ", ".join(one.key for one in ignored),
+            ", ".join(one.variable for one in ignored),
+        )
+    return told
+
+
+def _require_same_place(own: Settings, told: Settings) -> None:
+    if own.tenant not in (told.tenant, Settings().tenant):
+        raise InvalidSettings(
+            f"The app's code names the tenant {own.tenant}, and this process was told {told.tenant}.",
+            code="settings_differ",
+            advice="Set HOLDFAST_TENANT to the same, or take it out of the code.",
+            setting="tenant",
+        )
+    if not _is_same_database(own, told):
+        theirs = without_password(own.url) if own.url is not None else f"in {own.home}"
+        ours = without_password(told.url) if told.url is not None else f"in {told.home}"
+        raise InvalidSettings(
+            f"The app's code names another database than HOLDFAST_URL or --url: {theirs}, not {ours}.",
+            code="settings_differ",
+            advice="Name one of them: in code, `hf.Settings.load(os.environ, …)` goes by the environment.",
+            setting="url",
+        )
+
+
+def _is_same_database(own: Settings, told: Settings) -> bool:
+    if own.url is None:
+        return own.home is None or own.home == told.home
+    if told.url is None:
+        return False
+    if is_server(own.url) or is_server(told.url):
+        # A server does not say which database is behind it; two servers can be told apart.
+        return is_server(own.url) != is_server(told.url) or own.url.rstrip("/") == told.url.rstrip("/")
+    # One of them may lead through a pooler.
+    known = {_address(url) for url in (told.url, told.direct_url) if url is not None}
+    return any(_address(url) in known for url in (own.url, own.direct_url) if url is not None)
+
+
+def _address(url: str) -> tuple[str, ...]:
+    """Where a database is, whoever asks for it and however the URL is written."""
+    try:
+        parts = urlsplit(url)
+        asked = parse_qs(parts.query)
+        host = asked.get("host", [parts.hostname or ""])[0]
+        port = asked.get("port", [str(parts.port or 5432)])[0]
+    except ValueError:
+        return (url,)
+    return host, port, asked.get("dbname", [unquote(parts.path).strip("/")])[0]
+
+
+def _laid_over(told: Settings, own: Settings) -> Settings:
+    said: dict[str, dict[str, Any]] = {}
+    for one in _said(own):
+        said.setdefault(one.section, {})[one.field] = _value(one, own)
+    top = said.pop("", {})
+    sections = {name: replace(getattr(told, name), **values) for name, values in said.items()}
+    return replace(told, **top, **sections, launchers=own.launchers or told.launchers)
+
+
+def _said(own: Settings) -> list[Option]:
+    """What the code sets: a setting that equals its default was not set, as far as anybody can tell."""
+    return [one for one in options() if _value(one, own) != one.default]
+
+
+def _value(option: Option, settings: Settings) -> Any:
+    return getattr(getattr(settings, option.section) if option.section else settings, option.field)

@@ -1,0 +1,228 @@
+"""Tracing: a flow's function runs once, with references for inputs, and what it calls becomes nodes.
+
+The trace in force belongs to the thread or task that traces, so tracing in one place never changes what a call does
+elsewhere. Nothing is validated before the function returned, but for what would go on forever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.authoring.flow.drafting import Source, edges_into
+from holdfast.authoring.flow.reference import Reference, plain_constant, source_of, trace_of
+from holdfast.authoring.flow.source_lines import Line, calling_line, located, raising_line
+from holdfast.core.flows.condition import Condition
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.graph_check import NODES_MAX
+from holdfast.core.flows.known_ports import check_against
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, NodeKind, TriggerRule
+from holdfast.core.flows.ports import Port
+from holdfast.core.flows.refusal import refusal, shown
+from holdfast.errors import Invalid
+
+_tracing: ContextVar[Trace | None] = ContextVar("holdfast_trace", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What one call may say about its node beyond the input."""
+
+    name: str | None = None
+    after: tuple[Reference, ...] = ()
+    condition: Condition | None = None
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
+    map_over: str | None = None
+    concurrency: int | None = None
+    queue: str | None = None
+    priority: int | None = None
+    timeout_seconds: float | None = None
+    max_retries: int | None = None
+
+
+class Trace:
+    """One flow while it is traced."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+        self._ports: dict[str, tuple[Port, ...] | None] = {}
+        self._used: dict[str, int] = {}
+        self._lines: dict[str, Line | None] = {}
+
+    def add(
+        self,
+        kind: NodeKind,
+        action: str,
+        node_name: str,
+        arguments: Mapping[str, object],
+        settings: NodeSettings,
+        ports: tuple[Port, ...] | None = None,
+    ) -> Reference:
+        """Add a node, called after `node_name` or as its settings say.
+
+        References among its arguments become bindings, constants its config.
+        """
+        if len(self._nodes) >= NODES_MAX:
+            raise refusal(
+                "DAG_VALIDATION_NODES_TOO_MANY",
+                f"Flow {self.flow} calls more than {NODES_MAX} actions.",
+                "Map over a list, or split it into flows.",
+                limit=NODES_MAX,
+            )
+        name = self._name(node_name) if settings.name is None else settings.name
+        config, sources = self._input(name, arguments)
+        after = [self._upstream(one) for one in settings.after]
+        self._edges += edges_into(name, sources, after=after, condition=settings.condition)
+        self._nodes.append(
+            Node(
+                name=name,
+                action=action,
+                kind=kind,
+                config=config,
+                trigger_rule=settings.trigger_rule,
+                condition=settings.condition,
+                map_over=settings.map_over,
+                concurrency=settings.concurrency,
+                queue=settings.queue,
+                priority=settings.priority,
+                timeout_seconds=settings.timeout_seconds,
+                max_retries=settings.max_retries,
+            )
+        )
+        self._ports[name] = ports
+        self._lines[name] = calling_line()
+        self._used.setdefault(name, 1)
+        return Reference(self, name)
+
+    def end(self, version: int, inputs: tuple[FlowInput, ...], returned: object) -> FlowDefinition:
+        """Give what was traced, validated, with what the function returned as the run's output."""
+        edges = [*self._edges, *edges_into(RUN_OUTPUT, self._output(returned))]
+        definition = FlowDefinition(
+            name=self.flow, version=version, nodes=tuple(self._nodes), edges=tuple(edges), inputs=inputs
+        )
+        try:
+            return check_against(definition, self._ports)
+        except Invalid as error:
+            raise located(error, self._line_of(error)) from None
+
+    def _line_of(self, error: Invalid) -> Line | None:
+        """The call that made the node, or the downstream end of the edge, that an error names."""
+        named = error.fields.get("node") or str(error.fields.get("edge", "")).rpartition(" → ")[2]
+        return self._lines.get(named or next(iter(error.fields.get("cycle", ())), ""))
+
+    def _name(self, wanted: str) -> str:
+        """`double`, then `double_2`; a name that somebody chose is passed over."""
+        if wanted not in self._used:
+            return wanted
+        while (name := f"{wanted}_{self._used[wanted] + 1}") in self._used:
+            self._used[wanted] += 1
+        self._used[wanted] += 1
+        return name
+
+    def _input(self, node: str, arguments: Mapping[str, object]) -> tuple[dict[str, Any], list[Source]]:
+        config: dict[str, Any] = {}
+        sources: list[Source] = []
+        for key, value in arguments.items():
+            if isinstance(value, Reference):
+                sources.append(Source(key, *self._source(value)))
+            elif isinstance(value, list | tuple) and any(isinstance(item, Reference) for item in value):
+                for index, item in enumerate(value):
+                    place = f"{key}[{index}]"
+                    if isinstance(item, Reference):
+                        sources.append(Source(place, *self._source(item)))
+                    else:
+                        config[place] = plain_constant(item, f"{place} of node {node}")
+            else:
+                config[key] = plain_constant(value, f"{key} of node {node}")
+        return config, sources
+
+    def _output(self, returned: object) -> Iterable[Source]:
+        if returned is None:
+            return
+        parts: Iterable[tuple[str, object]] = [("", returned)]
+        if isinstance(returned, dict):
+            parts = [(str(key), value) for key, value in returned.items()]
+        elif isinstance(returned, list | tuple):
+            parts = [(f"[{index}]", value) for index, value in enumerate(returned)]
+        flat = [
+            (f"{key}[{index}]", item)
+            for key, value in parts
+            for index, item in (enumerate(value) if isinstance(value, list | tuple) else [("", value)])
+        ]
+        if not flat:
+            raise _no_output(self.flow, returned)
+        for key, value in flat:
+            if not isinstance(value, Reference):
+                raise _no_output(self.flow, value)
+            yield Source(key.removesuffix("[]"), *self._source(value))
+
+    def _source(self, reference: Reference) -> tuple[str, str]:
+        if trace_of(reference) is not self:
+            raise refusal(
+                "DAG_VALIDATION_VALUE_FOREIGN",
+                f"Flow {self.flow} uses a value of flow {trace_of(reference).flow}.",
+                "Pass it as an input: call the other flow inside this one, or give this one a parameter.",
+                flow=self.flow,
+            )
+        return source_of(reference)
+
+    def _upstream(self, given: object) -> str:
+        name = self._source(given)[0] if isinstance(given, Reference) else RUN_INPUT
+        if name == RUN_INPUT:
+            raise refusal(
+                "DAG_VALIDATION_EDGE_INVALID",
+                f"Flow {self.flow} lets a node come after {shown(given)}, which is no node.",
+                "Give what calling an action in the flow returned.",
+            )
+        return name
+
+
+def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Callable[..., object]) -> FlowDefinition:
+    """Run the function with references for its inputs and give the flow that it describes."""
+    begun = Trace(flow)
+    token = _tracing.set(begun)
+    try:
+        returned = function(**{one.name: Reference(begun, RUN_INPUT, one.name) for one in inputs})
+    except Invalid as error:
+        raise located(error, raising_line(error.__traceback__)) from error
+    except Exception as error:
+        broken = Invalid(
+            f"Flow {flow} cannot be traced: {type(error).__name__}: {error}",
+            code="flow_broken",
+            advice="Its function runs once, before any run, and must not fail.",
+            flow=flow,
+        )
+        raise located(broken, raising_line(error.__traceback__)) from error
+    finally:
+        _tracing.reset(token)
+    return begun.end(version, inputs, returned)
+
+
+def current_trace() -> Trace | None:
+    """The trace in force here, if any."""
+    return _tracing.get()
+
+
+def required_trace(what: str) -> Trace:
+    """The trace in force, for what makes sense only there."""
+    begun = _tracing.get()
+    if begun is None:
+        raise Invalid(
+            f"{what} is called outside a flow.",
+            code="outside_a_flow",
+            advice="Call it inside a function decorated with @app.flow.",
+        )
+    return begun
+
+
+def _no_output(flow: str, value: object) -> Invalid:
+    return refusal(
+        "DAG_VALIDATION_OUTPUT_INVALID",
+        f"Flow {flow} returns {shown(value)}, which no run can give.",
+        "Return what a node gives, an input, or an object or a list of these; a constant can be returned by an action.",
+        flow=flow,
+    )

@@ -1,0 +1,52 @@
+"""The parameters a pack declares for an action, given to a function as if it had been written with them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.authoring.context import Context
+
+KINDS: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+    "any": Any,
+}
+FIELDS = ("type", "required", "default", "description")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One input of an action. One with a default, or not required, may be left out; left out it is the default."""
+
+    name: str
+    type: str = "any"
+    is_required: bool = True
+    default: Any = None
+
+
+def with_parameters(function: Callable[..., Any], parameters: tuple[Parameter, ...]) -> Callable[..., Any]:
+    """Let `function(ctx, **given)` be known by these parameters: its input is checked and defaults filled in."""
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
+    named = [_named(parameter) for parameter in parameters]
+    function.__signature__ = inspect.Signature([context, *named])  # type: ignore[attr-defined]
+    function.__annotations__ = {"ctx": Context, **{one.name: one.annotation for one in named}}
+    return function
+
+
+def _named(parameter: Parameter) -> inspect.Parameter:
+    kind = KINDS[parameter.type]
+    default = inspect.Parameter.empty if parameter.is_required else parameter.default
+    annotation = kind if parameter.is_required or kind is Any else kind | None
+    return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def filled(given: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    """The input with the defaults of what was left out."""
+    return {one.name: one.default for one in parameters if not one.is_required} | dict(given)

@@ -1,0 +1,136 @@
+"""A schedule as code writes it: what to run, when, and what happens when slots overlap or are missed.
+
+Checked where it is written, so that a mistake shows at import; workers declare it to the database when they start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Protocol, TypeGuard, TypeVar
+
+from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.flow.flow import BoundFlow
+from holdfast.codec import json_codec
+from holdfast.codec.cron import timing_of, valid_interval
+from holdfast.core.flows.bindings import accept_run_input
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.nodes import FlowInput
+from holdfast.core.schedules.schedule import Missed, Overlap
+from holdfast.core.values import bounds
+from holdfast.errors import Invalid
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+TIME_INPUT = "scheduled_for"
+"""The input that gets the slot's time, where an action or flow has one of that name."""
+
+
+class TracedFlow(Protocol):
+    """A flow whose definition is made when it is first needed; its inputs are known before."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[FlowInput, ...]: ...
+    @property
+    def definition(self) -> FlowDefinition: ...
+
+
+Schedulable = Action[..., Any] | Bound[..., Any] | FlowDefinition | TracedFlow | BoundFlow[...]
+"""What a schedule can run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One declared schedule."""
+
+    name: str
+    target: Schedulable
+    cron: str | None
+    every_seconds: float | None
+    timezone: str
+    overlap: Overlap
+    missed: Missed
+    max_waiting: int
+    input: Mapping[str, Any]
+    wants_time: bool
+
+
+def schedule_of(
+    name: str,
+    target: Schedulable,
+    *,
+    cron: str | None,
+    every: str | float | timedelta | None,
+    timezone: str,
+    overlap: str,
+    missed: str,
+    max_waiting: int,
+    input: Mapping[str, Any] | None,
+) -> Schedule:
+    """Check what was written and give it a form."""
+    seconds = None if every is None else valid_interval(every)
+    timing_of(cron, seconds, timezone)
+    given = dict(input or {})
+    json_codec.encode(given, bytes_max=bounds.INPUT_BYTES_MAX, what="input")
+    return Schedule(
+        name=name,
+        target=target,
+        cron=cron,
+        every_seconds=seconds,
+        timezone=timezone,
+        overlap=choice_of(Overlap, overlap, "overlap"),
+        missed=choice_of(Missed, missed, "missed"),
+        max_waiting=max_waiting,
+        input=given,
+        wants_time=_check_input(name, target, given),
+    )
+
+
+def choice_of(kind: type[Choice], value: str, what: str) -> Choice:
+    """One of the words of a policy."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(
+            f"{what}={value!r} is unknown.", code="invalid_schedule", advice=f"Choose one of {', '.join(kind)}."
+        ) from None
+
+
+def _is_flow(target: Schedulable) -> TypeGuard[FlowDefinition | TracedFlow]:
+    # Of the type, not of the object: to ask the object would trace the flow here and now.
+    return isinstance(target, FlowDefinition) or hasattr(type(target), "definition")
+
+
+def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
+    """Refuse input that the target does not take; whether it takes the slot's time."""
+    if isinstance(target, BoundFlow):
+        if target.key is not None:
+            raise Invalid(
+                f"The schedule {name} cannot have a key: every slot is a run of its own.",
+                code="invalid_schedule",
+                advice="Leave it out.",
+            )
+        return _check_input(name, target.flow, given)
+    if _is_flow(target):
+        wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
+        accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))
+        return wants_time
+    action = target.action if isinstance(target, Bound) else target
+    if not isinstance(action, Action):
+        raise Invalid(
+            f"The schedule {name} needs an action or a flow, not {type(target).__name__}.",
+            code="invalid_schedule",
+            advice="Write `app.schedule(name, action, cron=…)`.",
+        )
+    if isinstance(target, Bound) and (target.options.key is not None or target.options.delay_seconds):
+        raise Invalid(
+            f"The schedule {name} cannot have a key or a delay: every slot is a task of its own, at its own time.",
+            code="invalid_schedule",
+        )
+    wants_time = TIME_INPUT not in given and TIME_INPUT in action.signature.allowed
+    action.signature.check(action.name, [given | ({TIME_INPUT: ""} if wants_time else {})])
+    return wants_time

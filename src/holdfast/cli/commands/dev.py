@@ -1,0 +1,120 @@
+"""`holdfast dev`: database, loops, workers, HTTP API and a live log in one process tree. Ctrl-C stops everything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.commands.server import launchers_of, run_loops
+from holdfast.cli.commands.work import run_crew
+from holdfast.cli.ui.command_tree import Command
+from holdfast.cli.ui.process_options import Crew, crew_options, folders, unsafe_option, with_code
+from holdfast.cli.ui.shell import Shell, the_shell
+from holdfast.errors import HoldfastError
+from holdfast.settings.log_setup import set_up
+from holdfast.settings.settings import LogSettings
+
+if TYPE_CHECKING:
+    from holdfast.cli.server_thread import ServerBeside
+    from holdfast.settings.settings import Settings
+    from holdfast.store.resolve import Place
+    from holdfast.worker.supervisor.maintenance_thread import Beside
+
+
+@click.command(cls=Command)
+@crew_options
+@unsafe_option
+def dev(is_unsafe: bool, **asked: Any) -> None:
+    """Everything in one process tree: the database, the repair loops, workers for APP, the HTTP API, and a live log.
+
+    Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url use another database instead.
+    """
+    from holdfast.engine.failure_log import ATTEMPTS_LOG
+    from holdfast.settings.option import LOCAL
+    from holdfast.store.resolve import find_place
+
+    shell, crew = the_shell(), Crew(**asked)
+    settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
+    # The live log has what happens to tasks; of the rest only what is wrong belongs between its lines.
+    if settings.log == LogSettings():
+        settings = replace(settings, log=LogSettings(level="warning"))
+    set_up(settings.log)
+    logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
+    if crew:
+        settings = with_code(crew, settings)
+    shell.talk("Starting the database …" if settings.url is None else "Connecting …")
+    with shell.busy("Starting"):
+        place = find_place(settings)
+    try:
+        raise SystemExit(_develop(shell, place, replace(settings, url=place.url), crew))
+    finally:
+        place.close()
+
+
+def _develop(shell: Shell, place: Place, settings: Settings, crew: Crew) -> int:
+    from holdfast.cli.ui.event_log import LiveLog
+
+    asyncio.run(_prepare(place.url, settings))
+    http = _serve_beside(shell, place, settings)
+    _greet(shell, place, settings, str(crew))
+    log = LiveLog(shell, place.url, settings.tenant)
+    log.start()
+    try:
+        if not crew:
+            return asyncio.run(run_loops(place, settings, shell=shell))
+        return run_crew(crew, settings, loops=True, beside=_launching_for(crew), tells_failures=False)
+    finally:
+        if http is not None:
+            http.close()
+        log.close()
+        shell.talk("Stopped.")
+
+
+def _launching_for(crew: Crew) -> Beside:
+    """The launching loop for one app: launched processes run the same."""
+    from holdfast.launchers.loop import Launching
+
+    packs = folders(crew.packs)
+    return lambda engine: Launching(engine, launchers_of(engine, crew.app_ref, packs)).run()
+
+
+def _serve_beside(shell: Shell, place: Place, settings: Settings) -> ServerBeside | None:
+    """Offer the HTTP API too; what keeps it from starting is said, and the rest goes on."""
+    from holdfast.cli.server_thread import ServerBeside
+
+    server = ServerBeside(place.url, settings)
+    try:
+        shell.talk(f"HTTP      {server.start()}")
+    except HoldfastError as error:
+        shell.talk(f"HTTP      none: {error.detail} {error.advice}")
+        return None
+    return server
+
+
+async def _prepare(url: str, settings: Settings) -> None:
+    from holdfast.store.database import Database
+    from holdfast.store.durability import require_durable
+    from holdfast.store.migrate import migrate
+
+    database = await Database(url, sessions_max=1).open()
+    try:
+        await require_durable(database, is_unsafe=settings.unsafe)
+        await migrate(database)
+    finally:
+        await database.close()
+
+
+def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None:
+    from holdfast.store.database import without_password
+
+    shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")
+    if place.home is not None:
+        shell.talk(f"Data      {place.home}")
+    shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
+    asks = "HOLDFAST_ENV=local " if place.is_embedded and settings.home is None else ""
+    shell.talk(f"Try       {asks}holdfast task list · task submit ACTION key=value · top")
+    shell.talk("Ctrl-C stops everything.")

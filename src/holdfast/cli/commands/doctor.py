@@ -1,0 +1,127 @@
+"""`holdfast doctor`: is this machine and this database fit, and does work flow? Each finding comes with a fix."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.ui.command_tree import Command
+from holdfast.cli.ui.output import emit_json
+from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
+from holdfast.cli.ui.words import one_line
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.engine.queries.checkup import Finding
+    from holdfast.settings.settings import Settings
+
+_MARKS = {"ok": ("✓", "cyan"), "warning": ("◔", "yellow"), "failed": ("✕", "red")}
+
+
+@click.command(cls=Command)
+def doctor() -> None:
+    """Check this machine and the database, with a fix for each finding.
+
+    Exits 1 if something is broken; warnings do not count.
+    """
+    shell = the_shell()
+    with shell.busy("Looking"):
+        findings = shell.run(_examine(shell))
+    is_broken = any(one.level == "failed" for one in findings)
+    if shell.is_json:
+        emit_json(findings)
+    else:
+        _print(shell, findings)
+    raise SystemExit(FAILED if is_broken else OK)
+
+
+async def _examine(shell: Shell) -> list[Finding]:
+    from holdfast.core.health.liveness import silent_seconds
+    from holdfast.engine.queries.checkup import Finding, Level, check_up, finding
+    from holdfast.net.server_url import is_server
+    from holdfast.store.database import Database, without_password
+    from holdfast.store.resolve import find_place
+
+    is_new = sys.version_info >= (3, 11)
+    found = [finding("python", is_new, platform.python_version(), "Use Python 3.11 or newer.", otherwise=Level.FAILED)]
+    try:
+        settings = shell.settings()
+        found.append(Finding(name="settings", level=Level.OK, detail=f"environment {settings.env}"))
+        if is_server(settings.url):
+            return [*found, *await _examine_server(shell, settings)]
+        place = await asyncio.to_thread(find_place, settings)
+    except HoldfastError as error:
+        return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
+    try:
+        database = await Database(
+            place.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
+        ).open()
+    except HoldfastError as error:
+        place.close()
+        # What people are told elsewhere is to run this very command.
+        fix = error.advice.replace(" (`holdfast doctor`)", "")
+        return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=fix)]
+    try:
+        kind = " (embedded)" if place.is_embedded else ""
+        found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
+        found += await check_up(
+            database,
+            now=datetime.now(UTC),
+            carrier=settings.wake.over,
+            silent_seconds=silent_seconds(settings.worker.lease_seconds),
+        )
+        return [*found, *await _carrier(settings)]
+    finally:
+        await database.close()
+        place.close()
+
+
+async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
+    """What a server says of itself and of its database."""
+    from holdfast.engine.queries.checkup import Finding, Level
+    from holdfast.operations.administration import examine
+    from holdfast.operations.shared_types import Nothing
+    from holdfast.store.database import without_password
+
+    async with shell.desk() as desk:
+        theirs = (await desk.ask(examine, Nothing())).findings
+    here = Finding(name="server", level=Level.OK, detail=without_password(settings.url or ""))
+    return [here, *theirs]
+
+
+async def _carrier(settings: Settings) -> list[Finding]:
+    """Ask the carrier of hints itself, from here."""
+    from holdfast.engine.queries.checkup import Finding, Level
+    from holdfast.wakeups.carriers import address_for, has_one_address, is_external, open_transport
+
+    wake = settings.wake
+    if not is_external(wake) or not has_one_address(wake):
+        return []
+    try:
+        transport = open_transport(wake, address_for(wake, ""))
+        try:
+            return [Finding(name="carrier", level=Level.OK, detail=await transport.check())]
+        finally:
+            await transport.close()
+    except HoldfastError as error:
+        # Work flows without it, so it is a warning.
+        return [Finding(name="carrier", level=Level.WARNING, detail=error.detail, fix=error.advice)]
+
+
+def _print(shell: Shell, findings: list[Finding]) -> None:
+    if not shell.is_table:
+        for one in findings:
+            click.echo("\t".join((one.level, one.name, one_line(one.detail), one_line(one.fix))))
+        return
+    width = max(len(one.name) for one in findings)
+    for one in findings:
+        mark, colour = _MARKS[one.level]
+        line = f"{click.style(mark, fg=colour)} {one.name:<{width}}  {one_line(one.detail)}"
+        click.echo(line, color=shell.has_colour())
+        if one.fix:
+            click.echo(f"  {'':<{width}}  → {one_line(one.fix)}")

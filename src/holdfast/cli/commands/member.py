@@ -1,0 +1,90 @@
+"""`holdfast member …`: which accounts and domains may sign in with an ID token, and as what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.ui.command_tree import Group
+from holdfast.cli.ui.output import Column, emit_json, emit_rows
+from holdfast.cli.ui.shell import the_shell
+from holdfast.cli.ui.words import age
+from holdfast.core.identity.access import Role
+
+if TYPE_CHECKING:
+    from holdfast.engine.identity.members import Member
+
+
+@click.group(cls=Group)
+def member() -> None:
+    """Say who may sign in, and as what."""
+
+
+@member.command()
+@click.option(
+    "--issuer", metavar="URL|google", required=True, help="Who vouches for them: the `iss` of their ID tokens."
+)
+@click.option("--subject", metavar="TEXT", help="One account: the `sub` of its ID tokens.")
+@click.option("--hd", "domain", metavar="DOMAIN", help="A whole hosted domain: the `hd` of their ID tokens.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What they may do.")
+@click.option("--name", metavar="TEXT", default="", help="Who that is, for whoever reads the list.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
+def add(**options: Any) -> None:
+    """Let an account, or everybody of a domain, sign in.
+
+    An account is known by its subject and never by its address, which may change hands. Its own role wins over that of
+    its domain, in the tenant of that domain; in another it counts for nothing.
+    """
+    from holdfast.operations.access import AddMember, add_member
+
+    shell = the_shell()
+    added = shell.ask(add_member, AddMember(**options))
+    if shell.is_json:
+        emit_json(added)
+        return
+    click.echo(f"{added.member_id}\t{added.subject or added.domain}\t{added.role}")
+
+
+@member.command("list")
+def list_() -> None:
+    """List who may sign in."""
+    from holdfast.operations.access import list_members
+    from holdfast.operations.shared_types import ListNames
+
+    shell = the_shell()
+    columns: list[Column[Member]] = [
+        Column(title="ID", text=lambda row: row.member_id, right=True),
+        Column(title="ISSUER", text=lambda row: row.issuer, shrinks=True),
+        Column(title="SUBJECT", text=lambda row: row.subject or "–", plain=lambda row: row.subject, shrinks=True),
+        Column(
+            title="DOMAIN",
+            text=lambda row: row.domain or "–",
+            plain=lambda row: row.domain,
+            shrinks=True,
+            optional=True,
+        ),
+        Column(title="ROLE", text=lambda row: row.role),
+        Column(
+            title="ADDED", text=lambda row: age(row.added_at), plain=lambda row: row.added_at.isoformat(), optional=True
+        ),
+        Column(title="BY", text=lambda row: row.added_by, shrinks=True, optional=True),
+        Column(title="NAME", text=lambda row: row.name, stretch=True),
+    ]
+    rows = shell.ask_all(list_members, ListNames(), lambda page: page.members)
+    emit_rows(shell, rows, columns, empty="No members: nobody can sign in with an ID token.")
+
+
+@member.command()
+@click.argument("member_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
+def remove(member_id: str, reason: str) -> None:
+    """Let an account or a domain in no longer. Servers notice within a few seconds (auth.token_cache_seconds)."""
+    from holdfast.operations.access import RemoveMember, remove_member
+
+    shell = the_shell()
+    done = shell.ask(remove_member, RemoveMember(member_id=member_id, reason=reason))
+    if shell.is_json:
+        emit_json(done)
+        return
+    click.echo(f"{member_id}\tremoved")

@@ -1,0 +1,152 @@
+"""`holdfast server`: the HTTP API and the repair loops in one process. Ctrl-C stops it in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast._internal.gc_tuning import set_aside
+from holdfast.cli.ui.command_tree import Command
+from holdfast.cli.ui.process_options import unsafe_option
+from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
+from holdfast.errors import Unavailable
+from holdfast.settings.log_setup import set_up
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+    from holdfast.launchers.profiles import Profiles
+    from holdfast.server.app import Addresses
+    from holdfast.settings.settings import Settings
+    from holdfast.store.resolve import Place
+
+LOOP_SESSIONS_MAX = 4
+HTTP_SESSIONS_MAX = 20
+
+
+@click.command(cls=Command)
+@click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Offer the HTTP API.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: the setting, 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: the setting, 8787]")
+@unsafe_option
+def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool) -> None:
+    """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Any number may run.
+
+    It also launches workers for actions that have a launcher. The API needs the extra `holdfast[server]`; without it,
+    --no-http runs the loops alone.
+    """
+    shell = the_shell()
+    settings = shell.settings(host=host, port=port, unsafe=is_unsafe or None)
+    set_up(settings.log)
+    if with_http:
+        require_http(settings)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        raise SystemExit(runner.run(_serve(shell, settings, with_http)))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def require_http(settings: Settings) -> None:
+    """Say what is missing, or unsafe, before anything starts."""
+    try:
+        from holdfast.server.app import serving  # noqa: F401 - is it there?
+        from holdfast.server.auth.client_address import require_safe_address
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            f"The HTTP API needs {error.name}, which is not installed.",
+            code="extra_missing",
+            advice="pip install 'holdfast[server]', or run `holdfast server --no-http`.",
+        ) from error
+    require_safe_address(settings)
+
+
+async def _serve(shell: Shell, settings: Settings, with_http: bool) -> int:
+    from holdfast.store.resolve import find_place
+
+    place = await asyncio.to_thread(find_place, settings)
+    try:
+        return await run_loops(place, settings, shell=shell, with_http=with_http)
+    finally:
+        place.close()
+
+
+async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
+    """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
+    from holdfast.engine.engine import Engine
+    from holdfast.store.database import without_password
+    from holdfast.store.durability import require_durable
+    from holdfast.store.tenant_role import require_tenant_role
+    from holdfast.wakeups.carriers import require_carrier
+
+    require_carrier(settings.wake, [])
+    stop = asyncio.Event()
+    for which in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(which, stop.set)
+    async with Engine(place.url, settings, sessions_max=LOOP_SESSIONS_MAX, migrates=place.is_embedded) as engine:
+        await require_durable(engine.database, is_unsafe=settings.unsafe)
+        launchers_of(engine).check()
+        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
+        if not with_http:
+            return await _loop_until(stop, engine)
+        await require_tenant_role(engine.database)
+        async with offered(place, settings) as addresses:
+            shell.talk(f"HTTP API on {addresses.url}")
+            if addresses.internal_url != addresses.url:
+                shell.talk(f"Workers on {addresses.internal_url}")
+            return await _loop_until(stop, engine)
+
+
+@asynccontextmanager
+async def offered(place: Place, settings: Settings) -> AsyncIterator[Addresses]:
+    """Offer the API on a pool of its own: requests that use up its sessions leave the repair loops theirs."""
+    from holdfast.engine.engine import Engine
+    from holdfast.server.app import listening
+
+    async with (
+        Engine(place.url, settings, sessions_max=HTTP_SESSIONS_MAX) as engine,
+        listening(engine) as addresses,
+    ):
+        yield addresses
+
+
+async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
+    set_aside()
+    loops = asyncio.create_task(_all_loops(engine), name="holdfast-loops")
+    asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
+    await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
+    is_broken = loops.done()
+    for task in (loops, asked):
+        task.cancel()
+    ended = await asyncio.gather(loops, return_exceptions=True)
+    if is_broken:
+        logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
+    return FAILED if is_broken else OK
+
+
+async def _all_loops(engine: Engine) -> None:
+    """Repair what is left undone, and launch workers for what asks for it."""
+    from holdfast.engine.maintenance.loops import Loops
+    from holdfast.launchers.loop import Launching
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(Loops(engine).run())
+        group.create_task(Launching(engine, launchers_of(engine)).run())
+
+
+def launchers_of(engine: Engine, app_ref: str = "", packs: Sequence[str] = ()) -> Profiles:
+    """The launchers that the settings name; what they start runs this app."""
+    from holdfast.launchers.profiles import Profiles
+
+    return Profiles(engine.settings, url=engine.database.url, app_ref=app_ref, packs=packs)

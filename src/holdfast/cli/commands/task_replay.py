@@ -1,0 +1,137 @@
+"""`holdfast task replay`: run what a task was given here, and compare with how it ended."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.ui.command_tree import Command
+from holdfast.cli.ui.completions import task_ids
+from holdfast.cli.ui.output import emit_json
+from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
+from holdfast.cli.ui.words import harmless, state_text
+from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.authoring.app import App
+    from holdfast.client.replay import Replay, Replayed
+    from holdfast.core.tasks.replay import Receipt
+
+
+@click.command(cls=Command)
+@click.argument("task_id", shell_complete=task_ids)
+@click.option("--app", "app_ref", metavar="APP", default="", help="The code: `module:app` or `file.py:app`.")
+@click.option("--pack", "packs", multiple=True, metavar="FOLDER", help="The code is in this pack, also beside --app.")
+@click.option("--attempt", type=click.IntRange(1), help="Compare with this attempt.  [default: the last that failed]")
+@click.option(
+    "--effect",
+    "effects",
+    multiple=True,
+    metavar="NAME=JSON",
+    help="What an effect answers (NAME:KEY for one of several), where the record does not; it is never sent.",
+)
+@click.option("--send", "sends", is_flag=True, help="Let an action of the runtime http or shell act for real.")
+@click.option("--run-steps", "runs_steps", is_flag=True, help="Call steps anew, where the record has what they gave.")
+@click.option("--debug", is_flag=True, help="Open pdb where the code fails.")
+def replay(
+    task_id: str,
+    app_ref: str,
+    packs: tuple[str, ...],
+    attempt: int | None,
+    effects: tuple[str, ...],
+    sends: bool,
+    runs_steps: bool,
+    debug: bool,
+) -> None:
+    """Run the input of a task here, in this process, and compare with how the attempt ended.
+
+    The original is not touched: nothing is claimed, nothing is written, and effects are not sent: they answer what is
+    on record, as do steps. An action that is a request or a command of its own (runtime http or shell) runs only with
+    --send. `breakpoint()` in the code works; there is no time limit. Where stdout is no terminal, what the code prints
+    goes to stderr. Exit code 0 if the replay completed, 1 if it failed.
+    """
+    shell = the_shell()
+    answers = dict(_answer(text) for text in effects)
+    if not app_ref and not packs:
+        raise click.UsageError("Name the code: --app module:app, or --pack FOLDER.")
+    app = shell.load_app(app_ref, packs)
+    prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends, runs_steps=runs_steps)
+    if not shell.is_json:
+        shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
+    # A debugger talks to whoever sits at stdout.
+    with nullcontext() if debug else shell.aside():
+        done = prepared.run_here(debug=debug)
+    if shell.is_json:
+        emit_json(done)
+    else:
+        _print(shell, done)
+    if debug and done.failure is None:
+        shell.talk("Nothing failed. Put breakpoint() into the code to stop in it.")
+    raise SystemExit(OK if done.failure is None else FAILED)
+
+
+def _prepare(
+    shell: Shell, app: App, task_id: str, attempt: int | None, effects: dict[str, Any], *, sends: bool, runs_steps: bool
+) -> Replay:
+    from holdfast.client.client import Client
+    from holdfast.client.replay import Replay
+    from holdfast.operations.snapshots import ReadSnapshot, captured_of, snapshot_task
+
+    captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
+
+    async def look(effect: str, key: str) -> Sequence[Receipt]:
+        async with shell.desk() as desk:
+            return captured_of(
+                await desk.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
+            ).receipts
+
+    settings = shell.settings()
+    action = Client(settings, app.actions).action(captured.lane.action)
+    return Replay(
+        action,
+        captured,
+        effects=effects,
+        datasets=app.datasets,
+        sends=sends,
+        runs_steps=runs_steps,
+        look=look,
+        output_bytes_max=settings.limits.output_bytes_max,
+    )
+
+
+def _print(shell: Shell, done: Replayed) -> None:
+    for kind, detail in done.notes:
+        shell.talk(f"{kind}  {harmless(_json(detail))}")
+    if done.failure is None:
+        click.echo(_json(done.output))
+    else:
+        click.echo(f"{harmless(done.failure.type or done.failure.code)}: {harmless(done.failure.message)}")
+        if done.failure.traceback:
+            shell.talk(harmless(done.failure.traceback).rstrip())
+    shell.talk(f"{state_text(done.state)}  {harmless(done.comparison.sentence)}")
+
+
+def _answer(text: str) -> tuple[str, Any]:
+    import msgspec
+
+    name, equals, value = text.partition("=")
+    try:
+        if not (name and equals):
+            raise ValueError("there is no name or no value")
+        return name, msgspec.json.decode(value)
+    except ValueError as error:
+        raise Invalid(
+            f"--effect {text[:80]!r} cannot be used: {error}.",
+            code="invalid_effect",
+            advice="""Write for example --effect 'smtp.send={"id": "m1"}'.""",
+        ) from error
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -1,0 +1,129 @@
+"""`holdfast top`: queues and workers, live. Without a terminal one look is printed, for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.commands import queue as queue_commands
+from holdfast.cli.commands import worker as worker_commands
+from holdfast.cli.ui.command_tree import Command
+from holdfast.cli.ui.output import Column, emit_json, emit_rows, table_of
+from holdfast.cli.ui.shell import Shell, all_of, the_shell
+from holdfast.cli.ui.words import compact, counted
+
+if TYPE_CHECKING:
+    from holdfast.engine.limits.queues import QueueView
+    from holdfast.engine.queries.workers import WorkerView
+    from holdfast.operations.client import Desk
+
+WORKERS_SHOWN_MAX = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What is seen at one moment; rates need two moments."""
+
+    queues: list[QueueView]
+    workers: list[WorkerView]
+    enqueued: int
+    finished: int
+    taken_at: float
+
+
+@click.command(cls=Command)
+@click.option("--every", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Look once and leave.")
+def top(every: float, once: bool) -> None:
+    """Watch queues and workers live; Ctrl-C leaves."""
+    shell = the_shell()
+    if once or not shell.is_table or not sys.stdout.isatty():
+        look = shell.run(_look_once(shell))
+        if shell.is_json:
+            emit_json({"queues": look.queues, "workers": look.workers})
+        else:
+            emit_rows(shell, look.queues, _queue_columns(), empty="No queues yet.")
+            if shell.is_table:
+                click.echo()
+            emit_rows(shell, look.workers, worker_commands.columns(), empty="No worker is here.")
+        return
+    try:
+        shell.run(_watch(shell, every))
+    except KeyboardInterrupt:
+        return
+
+
+async def _look_once(shell: Shell) -> Look:
+    async with shell.desk() as desk:
+        return await _look(desk)
+
+
+async def _look(desk: Desk) -> Look:
+    from holdfast.operations.administration import take_pulse
+    from holdfast.operations.queues import ListQueues, list_queues
+    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.workers import ListWorkers, list_workers
+
+    pulse = await desk.ask(take_pulse, Nothing())
+    workers = (await desk.ask(list_workers, ListWorkers())).workers
+    return Look(
+        queues=await all_of(desk, list_queues, ListQueues(history=False), lambda page: page.queues),
+        workers=[one for one in workers if one.state != "gone"],
+        enqueued=pulse.enqueued,
+        finished=pulse.finished,
+        taken_at=time.monotonic(),
+    )
+
+
+async def _watch(shell: Shell, every: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(no_color=not shell.has_colour(), highlight=False)
+    async with shell.patient_desk() as desk:
+        before = await _look(desk)
+        with Live(_screen(before, before), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                await asyncio.sleep(every)
+                now = await _look(desk)
+                live.update(_screen(before, now), refresh=True)
+                before = now
+
+
+def _screen(before: Look, now: Look) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    queued = sum(one.queued for one in now.queues)
+    running = sum(one.running for one in now.queues)
+    retrying = sum(one.retrying for one in now.queues)
+    head = Text.assemble(
+        ("holdfast  ", "bold"),
+        f"≡ {compact(queued)} queued   ",
+        (f"▶ {compact(running)} running   ", "blue"),
+        (f"↻ {compact(retrying)} retrying   ", "yellow"),
+        f"in {_rate(before.enqueued, now.enqueued, before, now)}   ",
+        (f"done {_rate(before.finished, now.finished, before, now)}   ", "cyan"),
+        counted(sum(one.state == "active" for one in now.workers), "worker"),
+    )
+    shown = now.workers[:WORKERS_SHOWN_MAX]
+    hidden = len(now.workers) - len(shown)
+    rest = Text(f"and {hidden} more" if hidden else "", style="dim")
+    return Group(
+        head, Text(), table_of(now.queues, _queue_columns()), Text(), table_of(shown, worker_commands.columns()), rest
+    )
+
+
+def _queue_columns() -> list[Column[QueueView]]:
+    """Without those that count history: a look must stay cheap."""
+    return [column for column in queue_commands.columns() if column.title not in ("BLOCKED", "COMPLETED", "FAILED")]
+
+
+def _rate(first: int, second: int, before: Look, now: Look) -> str:
+    seconds = now.taken_at - before.taken_at
+    return "–/s" if seconds <= 0 else f"{compact(max(0, round((second - first) / seconds)))}/s"

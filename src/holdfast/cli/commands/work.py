@@ -1,0 +1,65 @@
+"""`holdfast work`: worker processes for the actions of an app and of packs. Ctrl-C stops them in good order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.ui.command_tree import Command
+from holdfast.cli.ui.process_options import Crew, crew_options, folders, unsafe_option, with_code
+from holdfast.cli.ui.shell import USAGE, the_shell
+from holdfast.settings.log_setup import set_up
+
+if TYPE_CHECKING:
+    from holdfast.settings.settings import Settings
+    from holdfast.worker.supervisor.maintenance_thread import Beside
+
+
+@click.command(cls=Command)
+@crew_options
+@click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
+@unsafe_option
+def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
+    """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
+
+    With the URL of a server (`--url https://server.example`, HOLDFAST_TOKEN) it needs no database of its own.
+
+    Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
+    second one hands them back at once.
+    """
+    shell, crew = the_shell(), Crew(**asked)
+    settings = shell.settings(unsafe=is_unsafe or None)
+    set_up(settings.log)
+    if not crew:
+        raise click.UsageError("Missing argument 'APP', or --pack DIR.")
+    if crew.app_ref and settings.url is None and settings.home is None:
+        # Told no database, so the app's code may name one. Otherwise only the worker processes load it.
+        settings = with_code(crew, settings)
+    raise SystemExit(run_crew(crew, settings, loops=loops))
+
+
+def run_crew(
+    crew: Crew, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
+) -> int:
+    """Run worker processes until a signal, and give the exit code."""
+    from holdfast.core.values import bounds
+    from holdfast.wakeups.carriers import require_carrier
+    from holdfast.worker.supervisor.start_orders import Ending
+    from holdfast.worker.supervisor.supervisor import run_workers
+
+    named = None if crew.queues is None else [bounds.valid_queue(name.strip()) for name in crew.queues.split(",")]
+    require_carrier(settings.wake, named)
+    code = run_workers(
+        crew.app_ref,
+        settings,
+        processes=crew.processes or settings.worker.processes,
+        slots=crew.slots or settings.worker.slots,
+        queues=named,
+        loops=loops,
+        packs=folders(crew.packs),
+        beside=beside,
+        tells_failures=tells_failures,
+    )
+    # An app that cannot be loaded, or a worker that is refused; its own message is on stderr already.
+    return USAGE if code == Ending.CANNOT_LOAD else code

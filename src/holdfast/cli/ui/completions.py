@@ -1,0 +1,125 @@
+"""What the shell may complete: names of queues, actions and flows, ids of tasks and runs; asked in a moment at most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from holdfast.operations.client import Desk
+
+COMPLETE_SECONDS_MAX = 2.0
+
+
+def queue_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of queues."""
+    return _ask(ctx, _queues, incomplete)
+
+
+def action_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of declared actions."""
+    return _ask(ctx, _actions, incomplete)
+
+
+def flow_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of flows."""
+    return _ask(ctx, _flows, incomplete)
+
+
+def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules."""
+    return _ask(ctx, _schedules, incomplete)
+
+
+def webhook_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of webhooks."""
+    return _ask(ctx, _webhooks, incomplete)
+
+
+async def _webhooks(desk: Desk) -> list[str]:
+    from holdfast.operations.shared_types import ListNames
+    from holdfast.operations.webhooks import list_webhooks
+
+    return [view.name for view in (await desk.ask(list_webhooks, ListNames())).webhooks]
+
+
+def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of the newest tasks."""
+    return _ask(ctx, _tasks, incomplete)
+
+
+def run_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of the newest runs."""
+    return _ask(ctx, _runs, incomplete)
+
+
+def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Groups of dead letters."""
+    return _ask(ctx, _fingerprints, incomplete)
+
+
+async def _queues(desk: Desk) -> list[str]:
+    from holdfast.operations.queues import name_queues
+    from holdfast.operations.shared_types import Nothing
+
+    return (await desk.ask(name_queues, Nothing())).names
+
+
+async def _actions(desk: Desk) -> list[str]:
+    from holdfast.operations.shared_types import ListNames
+    from holdfast.operations.workers import list_actions
+
+    return [action.name for action in (await desk.ask(list_actions, ListNames())).actions]
+
+
+async def _flows(desk: Desk) -> list[str]:
+    from holdfast.operations.flows import list_flows
+    from holdfast.operations.shared_types import ListNames
+
+    return list(dict.fromkeys(flow.name for flow in (await desk.ask(list_flows, ListNames())).flows))
+
+
+async def _schedules(desk: Desk) -> list[str]:
+    from holdfast.operations.paging import NAMES_PAGE
+    from holdfast.operations.schedules import ListSchedules, list_schedules
+
+    return [one.name for one in (await desk.ask(list_schedules, ListSchedules(limit=NAMES_PAGE))).schedules]
+
+
+async def _tasks(desk: Desk) -> list[str]:
+    from holdfast.operations.tasks import ListTasks, list_tasks
+
+    return [row.task_id for row in (await desk.ask(list_tasks, ListTasks())).tasks]
+
+
+async def _runs(desk: Desk) -> list[str]:
+    from holdfast.operations.runs import ListRuns, list_runs
+
+    return [row.run_id for row in (await desk.ask(list_runs, ListRuns())).runs]
+
+
+async def _fingerprints(desk: Desk) -> list[str]:
+    from holdfast.operations.dead_letters import ListGroups, list_groups
+
+    return [group.fingerprint for group in (await desk.ask(list_groups, ListGroups())).groups]
+
+
+def _ask(ctx: click.Context, read: Callable[[Desk], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
+    """Completion is a courtesy: whatever goes wrong, it offers nothing and says nothing."""
+    from holdfast.cli.ui.shell import Shell
+
+    async def names() -> list[str]:
+        async with ctx.find_root().ensure_object(Shell).desk() as desk:
+            return await read(desk)
+
+    async def in_time() -> list[str]:
+        return await asyncio.wait_for(names(), COMPLETE_SECONDS_MAX)
+
+    try:
+        found = asyncio.run(in_time())
+    except Exception:  # noqa: BLE001 - a broken completion must not litter somebody's prompt
+        return []
+    return [name for name in found if name.startswith(incomplete)]

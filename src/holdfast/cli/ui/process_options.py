@@ -1,0 +1,81 @@
+"""What `work`, `server`, `dev` and `attach` share: their options, declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from holdfast.settings.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Whose actions to run, and with how many hands, as typed; None where the setting or every queue counts."""
+
+    app_ref: str
+    packs: Sequence[str]
+    processes: int | None
+    slots: int | None
+    queues: str | None
+
+    def __bool__(self) -> bool:
+        return bool(self.app_ref or self.packs)
+
+    def __str__(self) -> str:
+        return " and ".join(filter(None, [self.app_ref, *self.packs]))
+
+
+def pack_option(command: F) -> F:
+    return click.option(
+        "--pack",
+        "packs",
+        multiple=True,
+        metavar="DIR",
+        help="Also run the YAML actions of this pack, or of all packs in DIR; may be repeated.",
+    )(command)
+
+
+def crew_options(command: F) -> F:
+    """The argument and the options that make a `Crew`."""
+    app = click.argument("app_ref", metavar="[APP]", required=False, default="")
+    processes = click.option(
+        "--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]"
+    )
+    slots = click.option(
+        "--slots", type=click.IntRange(1, 100_000), help="Attempts each runs at once.  [default: the setting, 100]"
+    )
+    queues = click.option("--queues", metavar="A,B", help="Only these queues.  [default: every queue]")
+    return app(pack_option(processes(slots(queues(command)))))
+
+
+def unsafe_option(command: F) -> F:
+    return click.option(
+        "--unsafe",
+        "is_unsafe",
+        is_flag=True,
+        help="Start although the server can lose accepted work in a crash (fsync off).",
+    )(command)
+
+
+def folders(packs: Sequence[str]) -> list[str]:
+    """Each pack by its own folder; one that is none is left for its loader to complain about."""
+    if not packs:
+        return []
+    from holdfast.authoring.packs.load import find_packs
+
+    return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
+
+
+def with_code(crew: Crew, settings: Settings) -> Settings:
+    """The settings, with what the app's code says of them. A typing mistake shows here, before a database starts."""
+    from holdfast.authoring.app_settings import settings_for
+    from holdfast.authoring.loader import load_app
+
+    return settings_for(load_app(crew.app_ref, folders(crew.packs)).own_settings, settings)

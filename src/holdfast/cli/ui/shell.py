@@ -1,0 +1,263 @@
+"""What every command shares: the options given, the way to the database, and how mistakes are told.
+
+Data goes to stdout, talk to stderr. An error says what happened and what to do, with its code; the exit code tells a
+script which kind it was. Nothing heavy is imported before a command needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, WaitTimeout
+
+if TYPE_CHECKING:
+    from holdfast.authoring.app import App
+    from holdfast.client.client import Client
+    from holdfast.operations.client import Desk
+    from holdfast.operations.operation import Operation
+    from holdfast.settings.settings import Settings
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+OK, FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT, TIMEOUT = range(7)
+"""The exit codes."""
+
+INTERRUPTED = 130
+"""What shells say of a program that Ctrl-C ended; no outcome of what it waited for."""
+
+TABLE, JSON, PLAIN = "table", "json", "plain"
+
+
+class Shell:
+    """One invocation of the command line."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.output: str | None = None
+        self.utc = False
+        self.wants_colour: bool | None = None
+        self.options: frozenset[str] = frozenset()
+        """What the command that runs takes, as it is typed."""
+
+    @property
+    def is_json(self) -> bool:
+        return self.output == JSON
+
+    @property
+    def is_table(self) -> bool:
+        """A table only where somebody looks, or asked for one."""
+        return self.output == TABLE or (self.output is None and sys.stdout.isatty())
+
+    def has_colour(self, stream: Any = None) -> bool:
+        """Colour on a terminal only, unless NO_COLOR or --no-color say otherwise."""
+        if self.wants_colour is not None:
+            return self.wants_colour
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            return False
+        return bool((stream or sys.stdout).isatty())
+
+    def settings(self, **overrides: Any) -> Settings:
+        from holdfast.settings.settings import Settings
+
+        return Settings.load(os.environ, url=self.url, **overrides)
+
+    def client(self) -> Client:
+        """A client of the database itself, for what no desk offers."""
+        from holdfast.client.client import Client
+
+        return Client(self.settings(), {})
+
+    def desk(self) -> Desk:
+        """Where to ask: a server if the URL is that of one, else the database itself."""
+        from holdfast.net.server_url import is_server
+
+        settings = self.settings()
+        if settings.url is not None and is_server(settings.url):
+            from holdfast.operations.http_client import RemoteDesk
+
+            dev_user = user_name() if settings.is_local else None
+            return RemoteDesk(settings.url, token=settings.token, dev_user=dev_user)
+        from holdfast.client.client import Client
+        from holdfast.operations.client import LocalDesk
+
+        return LocalDesk(Client(settings, {}), actor())
+
+    def patient_desk(self, timeout: str | None = None) -> Desk:
+        """The same for those who look on: an absence is told, and waited for if anybody answered before."""
+        from holdfast.operations.retrying_client import PatientDesk
+
+        return PatientDesk(self.desk(), self.talk, timeout)
+
+    def ask(self, operation: Operation[Any, A], asked: Any) -> A:
+        """Ask for one operation."""
+
+        async def once() -> A:
+            async with self.desk() as desk:
+                return await desk.ask(operation, asked)
+
+        return self.run(once())
+
+    def ask_all(self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]) -> list[T]:
+        """Ask for a list of names, page after page."""
+
+        async def pages() -> list[T]:
+            async with self.desk() as desk:
+                return await all_of(desk, operation, asked, rows)
+
+        return self.run(pages())
+
+    def ask_enough(
+        self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]
+    ) -> tuple[list[T], str | int | None]:
+        """Ask for a page and, while it is short, for those behind it; also says where the rest begins."""
+
+        async def pages() -> tuple[list[T], str | int | None]:
+            async with self.desk() as desk:
+                return await enough_of(desk, operation, asked, rows)
+
+        return self.run(pages())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        import asyncio
+
+        return asyncio.run(work)
+
+    def talk(self, message: str, *, bold: bool = False) -> None:
+        """Say something to the person, beside the data."""
+        styled = click.style(message, bold=True) if bold and self.has_colour(sys.stderr) else message
+        click.echo(styled, err=True, color=self.has_colour(sys.stderr))
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Show on a terminal that something takes its time."""
+        if self.is_json or not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console
+
+        with Console(stderr=True, no_color=not self.has_colour(sys.stderr)).status(what):
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let what other people's code prints go to stderr where a program may read stdout, which is for data."""
+        if self.is_table:
+            yield
+            return
+        with redirect_stdout(sys.stderr):
+            yield
+
+    def load_app(self, ref: str, packs: Sequence[str] = ()) -> App:
+        """The app that was named; what it prints while it loads is no data."""
+        from holdfast.authoring.loader import load_app
+
+        with self.aside():
+            return load_app(ref, packs)
+
+    def tell_error(self, error: HoldfastError) -> int:
+        """Report an error on stderr and give its exit code."""
+        detail, advice = self._as_typed(error.detail), self._as_typed(error.advice)
+        if self.is_json:
+            body = {"error": {**error.fields, "code": error.code, "detail": detail, "advice": advice}}
+            click.echo(json.dumps(body, ensure_ascii=False, default=str), err=True)
+        else:
+            label = click.style("error:", fg="red", bold=True) if self.has_colour(sys.stderr) else "error:"
+            click.echo(f"{label} {detail} [{error.code}]", err=True, color=self.has_colour(sys.stderr))
+            if advice:
+                click.echo(f"  → {advice}", err=True)
+        return exit_code(error)
+
+    def _as_typed(self, text: str) -> str:
+        """A message in the words of the command: a field of an operation, in backticks, is an option here."""
+
+        def typed(found: re.Match[str]) -> str:
+            option = f"--{found[1].replace('_', '-')}"
+            return option if option in self.options else found[0]
+
+        return re.sub(r"`([a-z_]+)`", typed, text)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before destructive work; without a terminal only --yes will do."""
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Invalid(question, code="confirmation_needed", advice="Repeat it with --yes.")
+        if not click.confirm(question, err=True):
+            raise click.exceptions.Exit(USAGE)
+
+
+def exit_code(error: HoldfastError) -> int:
+    """Which kind of mistake it was, for scripts."""
+    if error.category == "auth":
+        return AUTH
+    match error:
+        case WaitTimeout():
+            return TIMEOUT
+        case Invalid():
+            return USAGE
+        case NotFound():
+            return NOT_FOUND
+        case Conflict():
+            return CONFLICT
+        case _:
+            return FAILED
+
+
+def the_shell() -> Shell:
+    """The shell of the running command."""
+    shell = click.get_current_context().find_root().obj
+    assert isinstance(shell, Shell)
+    return shell
+
+
+async def all_of(desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]) -> list[T]:
+    """Every row of a list that is read in pages, each `after` the one before."""
+    import msgspec
+
+    found: list[T] = []
+    while True:
+        page = await desk.ask(operation, asked)
+        found += rows(page)
+        if page.next is None:
+            return found
+        asked = msgspec.structs.replace(asked, after=page.next)
+
+
+async def enough_of(
+    desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
+) -> tuple[list[T], str | int | None]:
+    """Rows of pages, each behind the one before, until there are as many as asked for or no more."""
+    import msgspec
+
+    cursor = "before" if "before" in operation.other_fields else "after"
+    page = await desk.ask(operation, asked)
+    found = list(rows(page))
+    while page.next is not None and len(found) < asked.limit:
+        more = msgspec.structs.replace(asked, **{cursor: page.next, "limit": asked.limit - len(found)})
+        page = await desk.ask(operation, more)
+        found += rows(page)
+    return found, page.next
+
+
+def actor() -> str:
+    """Who types, as others will read it."""
+    return f"cli:{user_name()}"
+
+
+def user_name() -> str:
+    """The name of whoever types."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"

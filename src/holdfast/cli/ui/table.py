@@ -1,0 +1,124 @@
+"""How a table fits a terminal: ids, states and queues stay whole, the note gives way first.
+
+A column is whole unless it says otherwise. `stretch` is the note: it gives way first. `shrinks` is for other long text.
+`optional` columns are left out, the last one first, where the rest would not fit. What is still too wide is printed
+wider than the terminal, because half an id is of no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.cli.ui.words import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+T = TypeVar("T")
+
+GAP = 2
+_NOTE_FLOORS = (24, 10)
+_TEXT_FLOORS = (16, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column(Generic[T]):
+    """One column: its title, and the text and hue of a row there. `plain` differs where pipes want raw values."""
+
+    title: str
+    text: Callable[[T], str]
+    plain: Callable[[T], Any] | None = None
+    hue: Callable[[T], str] | None = None
+    right: bool = False
+    stretch: bool = False
+    shrinks: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A column that is shown, by its place among all, and its width."""
+
+    place: int
+    width: int
+
+
+def fitted(columns: Sequence[Column[Any]], naturals: Sequence[int], room: int) -> list[Fitted]:
+    """Which columns are shown in so much room, and how wide each is; `naturals` are their widths if nothing is cut."""
+    shown = list(range(len(columns)))
+    while True:
+        widths = _shrunk(columns, naturals, shown, room)
+        droppable = [place for place in shown if columns[place].optional]
+        if _total(widths.values()) <= room or not droppable:
+            return [Fitted(place=place, width=widths[place]) for place in shown]
+        shown.remove(droppable[-1])
+
+
+def _shrunk(columns: Sequence[Column[Any]], naturals: Sequence[int], shown: list[int], room: int) -> dict[int, int]:
+    widths = {place: naturals[place] for place in shown}
+    notes = [place for place in shown if columns[place].stretch]
+    texts = [place for place in shown if columns[place].shrinks]
+    for note_floor, text_floor in zip(_NOTE_FLOORS, _TEXT_FLOORS, strict=True):
+        for places, floor in ((notes, note_floor), (texts, text_floor)):
+            _cut(widths, places, floor, _total(widths.values()) - room)
+    return widths
+
+
+def _cut(widths: dict[int, int], places: list[int], floor: int, excess: int) -> None:
+    """Take the excess from the widest of these columns, none below the floor."""
+    for _ in range(excess):
+        widest = max(places, key=lambda place: widths[place], default=None)
+        if widest is None or widths[widest] <= floor:
+            return
+        widths[widest] -= 1
+
+
+def _total(widths: Iterable[int]) -> int:
+    given = list(widths)
+    return sum(given) + GAP * (len(given) - 1)
+
+
+class FittedTable(Generic[T]):
+    """A table for a rich console that fits itself to the width it is printed at. Cells are text, never markup."""
+
+    def __init__(self, rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._cells = [[one_line(column.text(row)) for column in columns] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+        from rich.table import Table
+        from rich.text import Text
+
+        naturals = [
+            max([len(column.title), *(cell_len(cells[place]) for cells in self._cells)])
+            for place, column in enumerate(self._columns)
+        ]
+        shown = fitted(self._columns, naturals, options.max_width)
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        for one in shown:
+            column = self._columns[one.place]
+            table.add_column(
+                column.title,
+                justify="right" if column.right else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+                min_width=one.width,
+                max_width=one.width,
+            )
+        for row, cells in zip(self._rows, self._cells, strict=True):
+            table.add_row(*(Text(cells[one.place], style=self._style(one, row)) for one in shown))
+        whole = max(options.max_width, _total(one.width for one in shown) + GAP)
+        yield from _wide(console, table, whole)
+
+    def _style(self, one: Fitted, row: T) -> str:
+        hue = self._columns[one.place].hue
+        return "" if hue is None else hue(row)
+
+
+def _wide(console: Console, table: Any, width: int) -> Iterator[Any]:
+    """Render at a width that may be more than the terminal has."""
+    yield from console.render(table, console.options.update(width=width, max_width=width))

@@ -1,0 +1,79 @@
+"""How states, ages and counts look on a terminal: an icon and a word always, a hue where there is colour."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from holdfast.core.drawing.state_style import look_of
+from holdfast.core.values.duration import human
+
+TERMINAL_HUES = {"neutral": "", "running": "blue", "attention": "yellow", "succeeded": "cyan", "failed": "red"}
+"""The hues of `holdfast.core.drawing.state_style` in the colours that every terminal has."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def state_text(state: str, attempt: str = "") -> str:
+    """`↻ retrying 2/4`."""
+    return f"{icon(state)} {state}{f' {attempt}' if attempt else ''}"
+
+
+def icon(state: str) -> str:
+    return look_of(state).icon
+
+
+def hue(state: str) -> str:
+    """The colour of a state; neutral ones have none."""
+    return TERMINAL_HUES[look_of(state).hue]
+
+
+def harmless(text: object) -> str:
+    """Text of unknown origin without anything a terminal would obey."""
+    return _CONTROL.sub("�", str(text))
+
+
+def one_line(text: object) -> str:
+    return harmless(" ".join(str(text).split()))
+
+
+def age(then: datetime | None, at: datetime | None = None) -> str:
+    """`3m 04s ago`, or a dash."""
+    if then is None:
+        return "–"
+    seconds = ((at or datetime.now(UTC)) - then).total_seconds()
+    return f"{human(seconds)} ago" if seconds >= 0 else f"in {human(-seconds)}"
+
+
+def lasted(start: datetime | None, end: datetime | None) -> str:
+    return "–" if start is None or end is None else human(max(0.0, (end - start).total_seconds()))
+
+
+def moment(instant: datetime | None, *, utc: bool) -> str:
+    """An instant in local time, or UTC where asked for."""
+    if instant is None:
+        return "–"
+    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if utc else f"{instant.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def compact(number: int | None, *, is_partial: bool = False) -> str:
+    """`12.4k`; a count that may be short carries a plus."""
+    if number is None:
+        return "–"
+    plus = "+" if is_partial else ""
+    if number < 10_000:
+        return f"{number}{plus}"
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}{plus}"
+    raise AssertionError("unreachable")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def a_or_an(noun: str) -> str:
+    """`a viewer`, `an operator`."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,65 @@
+"""Dead letters from the client's side: `client.dead`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX
+from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
+from holdfast.engine.lifecycle.dead_letters.reinject import Reinjected, reinject_once
+from holdfast.engine.queries.dead_letters import GroupView, LetterView, dead_groups, list_letters
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+
+class DeadLetters:
+    """What failed for good: look at it, run it again, or leave it."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def groups(self) -> list[GroupView]:
+        """Unresolved letters by fingerprint, the largest group first."""
+        engine = self._client.engine
+        return await dead_groups(engine.database, engine.tenant_id)
+
+    async def list(self, *, group: str | None = None, limit: int = 50) -> list[LetterView]:
+        """The newest letters, of one group or all."""
+        engine = self._client.engine
+        return await list_letters(engine.database, engine.tenant_id, fingerprint=group, limit=limit)
+
+    async def redrive(
+        self, task_id: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
+    ) -> int:
+        """Run a dead task again as a new generation; returns the number of the attempt that will run.
+
+        A task that fails for good again is dispatched again with growing pauses, `dispatches` times in all.
+        """
+        engine, number = self._client.engine, self._client.number_of(task_id)
+        done = await dead_letter_commands.redrive(
+            engine, engine.tenant_id, number, actor=actor, reason=reason, dispatches=dispatches
+        )
+        return done.attempt
+
+    async def redrive_group(
+        self, fingerprint: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
+    ) -> int:
+        """Ask for every open letter of a group to be retried, each at most `dispatches` times; returns how many."""
+        engine = self._client.engine
+        asked = await dead_letter_commands.redrive_group(
+            engine, engine.tenant_id, fingerprint, actor=actor, reason=reason, dispatches=dispatches
+        )
+        return asked.letters
+
+    async def ignore(self, task_id: str, *, reason: str, actor: str = "client") -> int:
+        """Know and leave what is open about a task; answers how many letters that were."""
+        engine, number = self._client.engine, self._client.number_of(task_id)
+        asked = await dead_letter_commands.ignore(engine, engine.tenant_id, task_id=number, actor=actor, reason=reason)
+        return asked.letters
+
+    async def reinject_once(self, worker_id: str, visibility_timeout_seconds: float) -> Reinjected:
+        """Put the oldest dead task back, as a consumer of a dead-letter queue would."""
+        return await reinject_once(self._client.engine, worker_id, visibility_timeout_seconds)

@@ -1,0 +1,47 @@
+"""Actions known only by what a worker declared: enough to hand in work, not to run it.
+
+Names of the input are not checked here, because only the code knows them; the worker checks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.authoring.action import Action, Isolation
+from holdfast.authoring.action_signature import Signature
+from holdfast.engine.engine import Engine
+from holdfast.engine.queries.workers import list_actions
+from holdfast.errors import Invalid, NotFound
+
+
+async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
+    """The action of that name as some worker last declared it, or `NotFound`."""
+    found = await engine.catalog.declared(engine.tenant_id, name)
+    if found is None:
+        raise NotFound(
+            f"No worker ever declared the action {name!r}.", code="action_not_found", advice=await _advice(engine, name)
+        )
+    return Action(
+        name=name,
+        function=_elsewhere,
+        queue=found.queue,
+        overrides={field.name: getattr(found.policy, field.name) for field in fields(found.policy)},
+        isolation=Isolation.THREAD,
+        priority=found.priority,
+        signature=Signature(_elsewhere),
+    )
+
+
+def _elsewhere(**_given: Any) -> Any:
+    raise Invalid("This action's code is with its workers.", code="action_elsewhere")
+
+
+async def _advice(engine: Engine, name: str) -> str:
+    names = [action.name for action in await list_actions(engine.database, engine.tenant_id)]
+    if near := get_close_matches(name, names, n=1):
+        return f"Did you mean {near[0]}?"
+    if names:
+        return f"Known are {', '.join(names[:10])}; --app APP takes it from the code."
+    return "Start a worker (`holdfast work APP`) or give --app APP."

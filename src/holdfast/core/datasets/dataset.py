@@ -1,0 +1,193 @@
+"""Datasets as values: what a generation looks like, and what an attempt asks to be committed with its completion.
+
+A definition is checked where it is written. Its names become names of tables and columns, so they are narrow: whatever
+passes here is safe to quote, and leaves room for what the engine adds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.tasks.failure import Failure
+from holdfast.errors import Invalid
+
+PLACE_DEFAULT = "holdfast_data"
+COLUMNS_MAX = 200
+VERSION_MAX = 2**31 - 1
+PARTITION_CHARACTERS_MAX = 256
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_MADE = re.compile(r".*_v[0-9]+(_staged)?")
+_COLUMN = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_PLACE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+class ColumnType(StrEnum):
+    """What a column may hold, by the name PostgreSQL gives it (`double` is double precision)."""
+
+    TEXT = "text"
+    BIGINT = "bigint"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    TIMESTAMPTZ = "timestamptz"
+    DATE = "date"
+    NUMERIC = "numeric"
+    JSONB = "jsonb"
+    BYTEA = "bytea"
+
+
+class Mode(StrEnum):
+    """What a part of an attempt does: add rows, put them in place of a partition, or make a generation current."""
+
+    APPEND = "append"
+    REPLACE = "replace"
+    CUT_OVER = "cut_over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """One version of a dataset: its columns by name, and the ones whose values together come once."""
+
+    name: str
+    version: int
+    columns: Mapping[str, ColumnType]
+    key: tuple[str, ...] = ()
+    schema: str = PLACE_DEFAULT
+
+    @property
+    def view(self) -> str:
+        """What readers select from: always the current version."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def table(self) -> str:
+        """The table of this version, for whoever wants to look before it is cut over."""
+        return f"{self.schema}.{self.name}_v{self.version}"
+
+    @property
+    def stage(self) -> str:
+        """The name, without its schema, of the table where rows wait for the completion of their attempt."""
+        return f"{self.name}_v{self.version}_staged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One part of an attempt: what is to happen to a generation together with the completion."""
+
+    generation_id: int
+    mode: Mode
+    part: int = 0
+    rows: int = 0
+    is_forced: bool = False
+
+
+def defined(
+    name: object, *, version: object, columns: object, key: object = (), schema: object = PLACE_DEFAULT
+) -> Dataset:
+    """Check a definition as somebody wrote it; `Invalid` names what is wrong with it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or _MADE.fullmatch(name):
+        raise _refusal(
+            f"{name!r} cannot name a dataset.",
+            "Use 1 to 40 lower-case letters, digits or _, beginning with a letter and not ending in _v and a number.",
+        )
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 < version <= VERSION_MAX:
+        raise _refusal(f"{version!r} cannot be the version of {name}.", "Count versions from 1.")
+    if not isinstance(schema, str) or not _PLACE.fullmatch(schema) or schema.startswith("pg_") or schema == "holdfast":
+        raise _refusal(f"{schema!r} cannot hold {name}.", "Name a schema of your own, in lower case.")
+    checked = _columns(name, columns)
+    names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else (key,)
+    for one in names:
+        if one not in checked:
+            raise _refusal(f"The key of {name} names {one!r}, which is no column of it.", "Name some of its columns.")
+        if checked[one] is ColumnType.JSONB:
+            raise _refusal(f"The key of {name} names {one}, which is JSON.", "Take a column that can be compared.")
+    if len(set(names)) < len(names):
+        raise _refusal(f"The key of {name} names a column twice.", "Name each once.")
+    return Dataset(name=name, version=version, columns=checked, key=names, schema=schema)
+
+
+def _columns(name: str, columns: object) -> dict[str, ColumnType]:
+    if not isinstance(columns, Mapping) or not 0 < len(columns) <= COLUMNS_MAX:
+        raise _refusal(f"{name} needs 1 to {COLUMNS_MAX} columns.", 'Pass columns={"order_id": "bigint", …}.')
+    checked = {}
+    for column, kind in columns.items():
+        if not isinstance(column, str) or not _COLUMN.fullmatch(column):
+            raise _refusal(
+                f"{column!r} cannot be a column of {name}.",
+                "Use 1 to 63 lower-case letters, digits or _, beginning with a letter.",
+            )
+        try:
+            checked[column] = ColumnType(kind)
+        except ValueError:
+            raise _refusal(
+                f"The column {column} of {name} has the unknown type {kind!r}.", f"Choose of {', '.join(ColumnType)}."
+            ) from None
+    return checked
+
+
+def valid_partition(partition: object) -> str:
+    """Accept the name of a partition; the empty one is where rows go that name none."""
+    is_text = isinstance(partition, str) and len(partition) <= PARTITION_CHARACTERS_MAX
+    if not is_text or not (partition == "" or str(partition).isprintable()):
+        limit = f"at most {PARTITION_CHARACTERS_MAX} printable characters"
+        raise Invalid(
+            f"{str(partition)[:80]!r} cannot name a partition.",
+            code="dataset_partition_invalid",
+            advice=f"Use {limit}.",
+        )
+    return str(partition)
+
+
+def _refusal(what: str, advice: str) -> Invalid:
+    return Invalid(what, code="dataset_invalid", advice=advice)
+
+
+def superseded(name: str, version: int) -> Failure:
+    return Failure(
+        code="dataset_superseded",
+        message=f"Version {version} of {name} is no longer current; a worker with the newer version will do.",
+    )
+
+
+def rolled_back(name: str, version: int) -> Failure:
+    return Failure(
+        code="dataset_rolled_back",
+        message=f"Version {version} of {name} was rolled back; declare a new version.",
+    )
+
+
+def key_taken(name: str, detail: str) -> Failure:
+    return Failure(
+        code="dataset_key_conflict",
+        message=f"A row of {name} comes twice, or belongs to another partition: {detail}",
+    )
+
+
+def stage_missing(name: str, expected: int) -> Failure:
+    return Failure(code="dataset_stage_missing", message=f"The {expected} rows staged for {name} are not all there.")
+
+
+def builds_unfinished(name: str, version: int, unfinished: int, failed: int) -> Failure:
+    return Failure(
+        code="dataset_build_unfinished",
+        message=f"Version {version} of {name} cannot be cut over: {unfinished_words(unfinished, failed)}.",
+    )
+
+
+def unfinished_words(unfinished: int, failed: int) -> str:
+    parts = [f"{unfinished} of its builds are not over"] if unfinished else []
+    return " and ".join([*parts, *([f"{failed} failed"] if failed else [])])
+
+
+def busy(name: str) -> Failure:
+    return Failure(code="dataset_busy", message=f"Readers of {name} held it longer than a cut-over may wait.")
+
+
+def view_in_use(name: str, detail: str) -> Failure:
+    return Failure(
+        code="dataset_view_in_use",
+        message=f"The columns of {name} changed, and something else is built on its view: {detail}",
+    )

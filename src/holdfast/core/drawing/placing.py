@@ -1,0 +1,73 @@
+"""Where the items of each layer stand: near what they are connected to, in their order, never overlapping.
+
+Each layer in turn wants its items level with their neighbours and gets the nearest places that keep order and
+distance (isotonic regression, linear). Whole numbers out, the same for the same layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from holdfast.core.drawing.layering import Layers
+
+ROUNDS = 4
+_DUMMY_WEIGHT = 4.0
+"""A long edge would rather be straight than a node exactly in the middle."""
+
+
+def placed(layers: Layers, *, heights: Sequence[int], anchors: Sequence[int], gap: int) -> list[int]:
+    """Give the top of every item, the least of them 0. An edge meets an item `anchors` below its top."""
+    tops = [0] * len(heights)
+    for layer in layers.items:
+        _stack(layer, tops, heights, gap)
+    backward = tuple(reversed(layers.items))
+    for _ in range(ROUNDS):
+        for layer in layers.items:
+            _settle(layers, layer, layers.before, tops, heights, anchors, gap)
+        for layer in backward:
+            _settle(layers, layer, layers.after, tops, heights, anchors, gap)
+    for layer in layers.items:
+        _settle(layers, layer, layers.before, tops, heights, anchors, gap)
+    highest = min(tops, default=0)
+    return [top - highest for top in tops]
+
+
+def _stack(layer: Sequence[int], tops: list[int], heights: Sequence[int], gap: int) -> None:
+    top = 0
+    for item in layer:
+        tops[item] = top
+        top += heights[item] + gap
+
+
+def _settle(
+    layers: Layers,
+    layer: Sequence[int],
+    neighbours: Sequence[Sequence[int]],
+    tops: list[int],
+    heights: Sequence[int],
+    anchors: Sequence[int],
+    gap: int,
+) -> None:
+    """Move one layer level with its neighbours. Equal wishes form a block, which stands at their mean."""
+    blocks: list[tuple[float, float, int]] = []
+    offset = 0
+    for item in layer:
+        mine = neighbours[item]
+        wish = sum(tops[one] + anchors[one] for one in mine) / len(mine) - anchors[item] if mine else tops[item]
+        mean, weight, count = wish - offset, _DUMMY_WEIGHT if layers.is_dummy(item) else 1.0, 1
+        while blocks and blocks[-1][0] > mean:
+            mean_before, weight_before, count_before = blocks.pop()
+            mean = (mean_before * weight_before + mean * weight) / (weight_before + weight)
+            weight += weight_before
+            count += count_before
+        blocks.append((mean, weight, count))
+        offset += heights[item] + gap
+    offset = 0
+    index = 0
+    for mean, _, count in blocks:
+        base = math.floor(mean + 0.5)
+        for item in layer[index : index + count]:
+            tops[item] = base + offset
+            offset += heights[item] + gap
+        index += count

@@ -1,0 +1,113 @@
+"""What a task's dead letters say: who has it in hand, when it is sent again, or who left it be and why.
+
+Pure. A task may have several letters, because each failure for good opens one: the one that is being retried speaks
+first, then one that was left alone, and an open one where nothing else is to be said.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.core.dead_letters.dead_letter import Disposition, LetterState
+from holdfast.core.explain.evidence import CampaignFacts, LetterStand, Position, TaskFacts
+from holdfast.core.explain.phrases import ago, clock, full_stop, one_line, seconds_between
+from holdfast.core.values.duration import human
+
+UNDER_WAY = (LetterState.RETRY_REQUESTED, LetterState.RETRYING)
+_HELD_BY_CAMPAIGN = {
+    "awaiting_approval": "waits for somebody's approval",
+    "awaiting_version": "waits for a newer worker",
+    "canary": "tries its first few",
+    "ramp": "releases it in its turn",
+    "stopped": "was stopped",
+}
+
+
+def is_in_hand(facts: TaskFacts) -> bool:
+    """Whether the sweep will run a failed task again by itself."""
+    return facts.position is Position.FAILED and any(
+        letter.state in UNDER_WAY
+        and letter.can_retry
+        and letter.campaign is None
+        and letter.dispatches < letter.dispatches_max
+        for letter in facts.letters
+    )
+
+
+def letter_lines(facts: TaskFacts) -> tuple[str, ...]:
+    """One sentence for each letter that has something to say, the telling one first."""
+    under_way = [letter for letter in facts.letters if letter.state in UNDER_WAY]
+    ignored = [letter for letter in facts.letters if letter.state == LetterState.IGNORED]
+    is_failed = facts.position is Position.FAILED
+    opened = [letter for letter in facts.letters if letter.state == LetterState.OPEN and is_failed]
+    # An open letter beside one that is being retried stands for the same task: the sweep resolves both.
+    said = under_way or [*ignored, *opened]
+    return tuple(letter_sentence(letter, at=facts.at, is_failed=is_failed) for letter in said)
+
+
+def letter_moves(facts: TaskFacts) -> tuple[str, ...]:
+    """Who left a letter alone, or what it waits for, is in the letter and its campaign."""
+    shown = [letter for letter in facts.letters if letter.state != "open" or letter.campaign is not None][:1]
+    return tuple(
+        f"holdfast dead show {letter.dead_letter_id}"
+        if letter.campaign is None
+        else f"holdfast campaign show {letter.campaign.campaign_id}"
+        for letter in shown
+    )
+
+
+def letter_sentence(letter: LetterStand, *, at: datetime, is_failed: bool) -> str:
+    """How one letter reads, at one moment."""
+    name = f"Dead letter {letter.dead_letter_id}"
+    match letter.state:
+        case LetterState.RETRY_REQUESTED | LetterState.RETRYING:
+            return f"{name} {_under_way(letter, at, is_failed=is_failed)}"
+        case LetterState.IGNORED:
+            return f"{name} {_ignored(letter, at)}"
+        case _:
+            return f"{name} is open{_campaign(letter.campaign)}."
+
+
+def _under_way(letter: LetterStand, at: datetime, *, is_failed: bool) -> str:
+    asked = f"{letter.actor} asked for its retry {ago(at, letter.changed_at)}"
+    asked += f" ({one_line(letter.reason)})" if letter.reason else ""
+    is_sent = letter.state == LetterState.RETRYING
+    count = f"dispatch {letter.dispatches} of {letter.dispatches_max}"
+    if not is_failed:
+        by = "" if letter.campaign is None else f" in {_named(letter.campaign)}"
+        return f"is being retried{by}: {count} by {letter.actor}." if is_sent else f"is to be retried: {asked}."
+    if not letter.can_retry:
+        return "may not be retried, so the sweep leaves it."
+    if letter.campaign is not None and is_sent:
+        return f"is being retried in {_named(letter.campaign)}, which has yet to see that it failed again."
+    if letter.dispatches >= letter.dispatches_max:
+        return f"was dispatched {letter.dispatches} times; the sweep parks it next."
+    follows = f"dispatch {letter.dispatches + 1} of {letter.dispatches_max} follows {_when(letter.next_at, at)}"
+    return f"is being retried: {count} failed; {follows}." if is_sent else f"is to be retried: {asked}; {follows}."
+
+
+def _when(next_at: datetime | None, at: datetime) -> str:
+    if next_at is None or next_at <= at:
+        return "at the sweep's next pass"
+    return f"in {human(seconds_between(next_at, at))}, at {clock(next_at)}"
+
+
+def _ignored(letter: LetterStand, at: datetime) -> str:
+    if letter.disposition == Disposition.RETRY_EXHAUSTED:
+        return f"is parked since {ago(at, letter.changed_at)}: {full_stop(one_line(letter.reason))}"
+    word = "abandoned" if letter.disposition == Disposition.ABANDONED else "ignored"
+    if letter.disposition == Disposition.RETRY_FAILED and letter.campaign is not None:
+        return f"came back from {_named(letter.campaign)} {ago(at, letter.changed_at)}: it failed again."
+    why = f": {one_line(letter.reason)}" if letter.reason else ", without a reason"
+    return f"was {word} by {letter.actor} {ago(at, letter.changed_at)}{full_stop(why)}"
+
+
+def _campaign(campaign: CampaignFacts | None) -> str:
+    if campaign is None:
+        return ": nobody has acted on it yet"
+    return f" and in {_named(campaign)}, which {_HELD_BY_CAMPAIGN.get(campaign.state, 'is over')}"
+
+
+def _named(campaign: CampaignFacts) -> str:
+    name = f" ({one_line(campaign.name)})" if campaign.name else ""
+    return f"campaign {campaign.campaign_id}{name}"

@@ -1,0 +1,34 @@
+"""What a task may have done outside without knowing, and what was undone since: lines of an explanation. Pure."""
+
+from __future__ import annotations
+
+from holdfast.core.explain.evidence import TaskFacts
+from holdfast.core.explain.phrases import one_line
+
+UNKNOWN_MAX = 5
+"""How many effects without an answer are named one by one."""
+
+
+def effect_lines(facts: TaskFacts) -> tuple[str, ...]:
+    """What another attempt would meet: effects that are sent again, and effects that are not done again."""
+    return (*_unknown(facts), *_undone(facts))
+
+
+def _unknown(facts: TaskFacts) -> list[str]:
+    """One line for each effect without an answer, to a bound."""
+    if not facts.unknown_effects:
+        return []
+    named = [
+        f"effect {one_line(effect)} is unknown: it was begun and has no answer" for effect in facts.unknown_effects
+    ]
+    more = len(named) - UNKNOWN_MAX
+    lines = named[:UNKNOWN_MAX] + ([f"and {more} more effects are unknown"] if more > 0 else [])
+    return [*lines, "another attempt would send what is unknown again, under the same key"]
+
+
+def _undone(facts: TaskFacts) -> list[str]:
+    """One line for each effect that was undone, to a bound, and what that means for another attempt."""
+    if not facts.undone_effects:
+        return []
+    lines = [f"effect {one_line(effect)}" for effect in facts.undone_effects[:UNKNOWN_MAX]]
+    return [*lines, "another attempt that asks for it under the same key fails with effect_compensated"]

@@ -1,0 +1,179 @@
+"""A node's input from its static config, the run's input and the outputs of its upstreams.
+
+Values arrive decoded. Every fault is `Invalid` with a code of its own, raised where the node's attempt starts: that
+node fails clearly, and the run still ends. An upstream that ended without completing is absent: under all_done and
+one_success its bindings leave their keys out (the action's own default applies, or its own check refuses) and drop
+out of lists; under all_success nothing can be absent, so a missing output is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.flows.condition import Condition, holds
+from holdfast.core.flows.input_builder import (
+    ABSENT,
+    Assembly,
+    list_keys,
+    output_list_keys,
+    put_binding,
+    put_config,
+    put_output,
+)
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node, TriggerRule
+from holdfast.core.flows.ports import LIST_ITEMS_MAX
+from holdfast.core.flows.refusal import refusal, some_of
+
+
+def accept_run_input(inputs: Sequence[FlowInput], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete what somebody starts a run with by its defaults; refuse unknown and missing names."""
+    names = {one.name for one in inputs}
+    unknown = sorted(str(name) for name in given if name not in names)
+    missing = [one.name for one in inputs if one.is_required and one.name not in given]
+    if unknown or missing:
+        raise refusal(
+            f"DAG_VALIDATION_RUN_INPUT_{'UNKNOWN' if unknown else 'MISSING'}",
+            f"The run's input {'does not take' if unknown else 'needs'} {some_of(unknown or missing)}.",
+            f"The flow takes {some_of([one.name for one in inputs])}.",
+            input_keys=unknown or missing,
+        )
+    return {one.name: given.get(one.name, one.default) for one in inputs}
+
+
+def resolve_input(
+    node: Node,
+    incoming: Sequence[Edge],
+    *,
+    run_input: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    absent: Collection[str] = (),
+) -> dict[str, Any]:
+    """Build the input of a node whose upstreams are satisfied.
+
+    `outputs` has what completed upstreams returned; `absent` names those that did not complete, or not yet.
+    A condition that cannot be compared is raised here, because release lets such a node run into it.
+    """
+    allowed = () if node.trigger_rule is TriggerRule.ALL_SUCCESS else absent
+    keys = list_keys(node, incoming)
+    assembly = Assembly(keys)
+    put_config(node, assembly, keys)
+    for edge in incoming:
+        for binding in edge.bindings:
+            value = _value(edge.upstream, node.name, binding.output_key, run_input, outputs, allowed)
+            put_binding(assembly, edge, binding, value)
+    condition_holds(node, run_input=run_input, outputs=outputs, absent=absent)
+    return assembly.finished()
+
+
+def resolve_output(
+    incoming: Sequence[Edge], *, run_input: Mapping[str, Any], outputs: Mapping[str, Any], absent: Collection[str] = ()
+) -> Any:
+    """Build what a run returns from the edges into `$output`: a value, a list, an object, or None without any."""
+    assembly = Assembly(output_list_keys(incoming))
+    is_whole = is_bound = False
+    for edge in incoming:
+        for binding in edge.bindings:
+            value = _value(edge.upstream, RUN_OUTPUT, binding.output_key, run_input, outputs, absent)
+            is_whole = put_output(assembly, edge, binding, value).key == ""
+            is_bound = True
+    built = assembly.finished(keeps_absent=True)
+    if is_whole:
+        return built.get("")
+    return built if is_bound else None
+
+
+def condition_holds(
+    node: Node, *, run_input: Mapping[str, Any], outputs: Mapping[str, Any], absent: Collection[str] = ()
+) -> bool:
+    """Tell whether a node that may run should; without a condition it should, on an absent value it should not.
+
+    `Invalid` when the values cannot be compared: release the node all the same, and `resolve_input` fails its attempt.
+    """
+    condition = node.condition
+    if condition is None:
+        return True
+    value = _value(condition.upstream, node.name, condition.output_key, run_input, outputs, absent)
+    return value is not ABSENT and holds(condition, value)
+
+
+def output_value(
+    condition: Condition,
+    node: str,
+    run_input: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    absent: Collection[str] = (),
+) -> Any:
+    """Read what a condition looks at; None if it is absent."""
+    value = _value(condition.upstream, node, condition.output_key, run_input, outputs, absent)
+    return None if value is ABSENT else value
+
+
+def map_inputs(node: Node, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give one input per item of a map node, in order; none for an empty list."""
+    assert node.map_over is not None, "only a map node has items"
+    items = resolved.get(node.map_over)
+    if not isinstance(items, list):
+        raise refusal(
+            "DAG_VALIDATION_MAP_LIST_INVALID",
+            f"Node {node.name} maps over {node.map_over}, which is {type(items).__name__} and no list.",
+            "Bind a list to it.",
+            node=node.name,
+            input_key=node.map_over,
+        )
+    if len(items) > LIST_ITEMS_MAX:
+        raise refusal(
+            "DAG_VALIDATION_MAP_LIST_INVALID",
+            f"Node {node.name} maps over {len(items)} items; at most {LIST_ITEMS_MAX} are allowed.",
+            "Map over batches.",
+            node=node.name,
+            input_key=node.map_over,
+        )
+    return [{**resolved, node.map_over: item} for item in items]
+
+
+def _value(
+    upstream: str,
+    downstream: str,
+    output_key: str,
+    run_input: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    absent: Collection[str],
+) -> Any:
+    """Read one value, or `ABSENT`."""
+    edge = f"{upstream} → {downstream}"
+    if upstream == RUN_INPUT:
+        output: Any = run_input
+    elif upstream in outputs:
+        output = outputs[upstream]
+    elif upstream in absent:
+        return ABSENT
+    else:
+        raise refusal(
+            "DAG_VALIDATION_UPSTREAM_OUTPUT_MISSING",
+            f"Edge {edge}: {upstream} has no output.",
+            "Retry the upstream node.",
+            node=downstream,
+            edge=edge,
+        )
+    if output_key == "":
+        return output
+    if not isinstance(output, Mapping):
+        raise refusal(
+            "DAG_VALIDATION_UPSTREAM_OUTPUT_INVALID",
+            f"Edge {edge} reads {output_key}, but the output of {upstream} is {type(output).__name__} and no object.",
+            "Return an object with this key, or bind the whole output.",
+            node=downstream,
+            edge=edge,
+            output_key=output_key,
+        )
+    if output_key not in output:
+        raise refusal(
+            "DAG_VALIDATION_BINDING_OUTPUT_KEY_MISSING",
+            f"Edge {edge} reads {output_key}, which the output of {upstream} does not have.",
+            f"It has {some_of([str(key) for key in output])}.",
+            node=downstream,
+            edge=edge,
+            output_key=output_key,
+        )
+    return output[output_key]

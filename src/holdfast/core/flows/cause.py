@@ -1,0 +1,25 @@
+"""Which node is to blame that another did not run: the nearest one upstream that failed, or was canceled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.flows.plan import Plan
+from holdfast.core.tasks.states import TaskState
+
+_BROKEN = frozenset({TaskState.FAILED, TaskState.CANCELED, TaskState.UPSTREAM_FAILED})
+_BLAMED = (TaskState.FAILED, TaskState.CANCELED)
+
+
+def cause_of(plan: Plan, states: Sequence[str], node_no: int) -> int | None:
+    """Walk upstream through what did not run; a failure is blamed before a cancel, the nearer before the farther."""
+    seen = {node_no}
+    layer = [node_no]
+    found: dict[str, int] = {}
+    while layer:
+        above = [one for down in layer for one in plan.upstream[down] if one not in seen and states[one] in _BROKEN]
+        layer = list(dict.fromkeys(above))
+        seen.update(layer)
+        for one in layer:
+            found.setdefault(states[one], one)
+    return next((found[state] for state in _BLAMED if state in found), None)

@@ -1,0 +1,167 @@
+"""How several values become one input: static config first, then bindings in edge order.
+
+A port is a list port when its node declares it as one, or when any binding or config key addresses a place of it.
+This is the only rule for what two values on one port mean: validating a definition and resolving an input both come
+here, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from holdfast.core.flows.nodes import Binding, Edge, Node
+from holdfast.core.flows.ports import Slot, output_slot_of, slot_of
+from holdfast.core.flows.refusal import refusal, shown
+from holdfast.errors import Invalid
+
+
+class Absent:
+    """The value of an upstream that ended without one: null at an addressed place of a list, otherwise left out."""
+
+    __slots__ = ()
+
+
+ABSENT: Final = Absent()
+
+
+class Assembly:
+    """One input under construction. Values arrive config first, then in edge order.
+
+    On a list port a value without an index takes the place after the last one taken so far; places are taken also by
+    absent values, so that which upstreams were skipped never moves the others past an addressed index. An absent value
+    at an addressed index is None, because its neighbours are told apart by their places.
+    """
+
+    __slots__ = ("_lengths", "_list_keys", "_lists", "_values")
+
+    def __init__(self, list_keys: Collection[str]) -> None:
+        self._list_keys = list_keys
+        self._lists: dict[str, dict[int, Any]] = {}
+        self._lengths: dict[str, int] = {}
+        self._values: dict[str, Any] = {}
+
+    def put(self, slot: Slot, value: Any) -> bool:
+        """Place a value; False when its place is taken."""
+        if slot.key not in self._list_keys:
+            if slot.key in self._values:
+                return False
+            self._values[slot.key] = value
+            return True
+        places = self._lists.setdefault(slot.key, {})
+        length = self._lengths.get(slot.key, 0)
+        index = length if slot.index is None else slot.index
+        if index in places:
+            return False
+        places[index] = None if value is ABSENT and slot.index is not None else value
+        self._lengths[slot.key] = max(length, index + 1)
+        return True
+
+    def extend(self, key: str, values: list[Any]) -> None:
+        """Let a static list open its port."""
+        self._lists[key] = dict(enumerate(values))
+        self._lengths[key] = len(values)
+
+    def has(self, key: str) -> bool:
+        """Tell whether anything, even an absent value, was put on this port."""
+        return key in self._values or key in self._lists
+
+    def finished(self, *, keeps_absent: bool = False) -> dict[str, Any]:
+        """Give the object: absent values are left out, or None with `keeps_absent`; holes of lists are dropped, and a
+        list port that got nothing is []."""
+        if keeps_absent:
+            built = {key: None if value is ABSENT else value for key, value in self._values.items()}
+        else:
+            built = {key: value for key, value in self._values.items() if value is not ABSENT}
+        for key, places in self._lists.items():
+            built[key] = [places[index] for index in sorted(places) if places[index] is not ABSENT]
+        return built
+
+
+def list_keys(node: Node, incoming: Iterable[Edge]) -> frozenset[str]:
+    """Name the list ports of a node: those it declares, and those addressed by index."""
+    declared = {port.key for port in node.inputs or () if port.is_list}
+    used = [*node.config, *(binding.input_key for edge in incoming for binding in edge.bindings)]
+    slots = [slot_of(key) for key in used if "[" in key]
+    return frozenset(declared | {slot.key for slot in slots if slot is not None})
+
+
+def put_config(node: Node, assembly: Assembly, keys: frozenset[str]) -> None:
+    """Put a node's static input first: whole lists before single places, whatever the order of its keys."""
+    for slot, key in sorted(config_slots(node), key=lambda pair: (pair[0].key, -1 if pair[0].index is None else 0)):
+        value = node.config[key]
+        if slot.index is not None or slot.key not in keys:
+            if not assembly.put(slot, value):
+                raise conflict(node.name, key, "config")
+        elif isinstance(value, list):
+            assembly.extend(slot.key, value)
+        else:
+            raise refusal(
+                "DAG_VALIDATION_BINDING_LIST_PAYLOAD_INVALID",
+                f"Node {node.name}: {slot.key} is a list port, but its config is {type(value).__name__}.",
+                "Give a list, or address one place of it.",
+                node=node.name,
+                input_key=slot.key,
+            )
+
+
+def put_binding(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> None:
+    """Put one bound value, or refuse a place that is taken."""
+    slot = slot_of(binding.input_key)
+    if slot is None:
+        raise bad_input_key(edge, binding, "it is no input key")
+    if not assembly.put(slot, value):
+        raise conflict(edge.downstream, binding.input_key, f"edge {edge}")
+
+
+def output_list_keys(incoming: Iterable[Edge]) -> frozenset[str]:
+    """Name the parts of a run's output that are lists; an empty name is the whole of it."""
+    keys = (binding.input_key for edge in incoming for binding in edge.bindings)
+    return frozenset(slot.key for key in keys if "[" in key and (slot := output_slot_of(key)) is not None)
+
+
+def put_output(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> Slot:
+    """Put one value of a run's output, and say where."""
+    slot = output_slot_of(binding.input_key)
+    if slot is None:
+        raise bad_input_key(edge, binding, "it is no key of an output")
+    if not assembly.put(slot, value):
+        raise conflict(edge.downstream, binding.input_key, f"edge {edge}")
+    return slot
+
+
+def config_slots(node: Node) -> list[tuple[Slot, str]]:
+    """Read the keys of a node's static input."""
+    slots: list[tuple[Slot, str]] = []
+    for key in node.config:
+        slot = slot_of(key)
+        if slot is None:
+            raise refusal(
+                "DAG_VALIDATION_BINDING_INPUT_KEY_MISSING",
+                f"Node {node.name} has config for {shown(key)}, which is no input key.",
+                node=node.name,
+                input_key=key,
+            )
+        slots.append((slot, key))
+    return slots
+
+
+def bad_input_key(edge: Edge, binding: Binding, why: str) -> Invalid:
+    """Refuse a binding that leads nowhere."""
+    return refusal(
+        "DAG_VALIDATION_BINDING_INPUT_KEY_MISSING",
+        f"Edge {edge} binds to {shown(binding.input_key)}: {why}.",
+        edge=str(edge),
+        input_key=binding.input_key,
+    )
+
+
+def conflict(node: str, key: str, where: str) -> Invalid:
+    """Refuse a second value for one place."""
+    return refusal(
+        "DAG_VALIDATION_BINDING_INPUT_KEY_CONFLICT",
+        f"Node {node} gets {key or 'its whole value'} twice; the second comes from {where}.",
+        "Bind it once, or make it a list port.",
+        node=node,
+        input_key=key,
+    )

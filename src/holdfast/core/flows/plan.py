@@ -1,0 +1,170 @@
+"""A flow's graph by numbers: what a run in progress asks of its definition, made once and kept.
+
+Nodes are numbered by their place in the definition. Every worker keeps the plan of every flow it meets, so neighbours
+are kept in arrays, and nodes may be read from somewhere when they are asked for (see `store.plans`). Nothing here knows
+how far a run is (see `progress`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from holdfast.core.flows.csr import Grouped
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.core.flows.input_plan import Recipe, recipe_of
+from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
+
+RECIPES_MAX = 5_000
+_FROM_RUN = -1
+
+_Way = tuple[tuple[Binding, ...], bool]
+"""What an edge carries, and whether it only orders. Edges by the thousand share a few of these."""
+
+
+class NodeFacts(Protocol):
+    """Of a node, what is needed of all of them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> NodeKind: ...
+    @property
+    def trigger_rule(self) -> TriggerRule: ...
+    @property
+    def condition(self) -> object: ...
+
+
+class PlainEdge(NamedTuple):
+    """An edge on its way into a plan. Edges that are `alike` carry the same; `full` tells what, for the first."""
+
+    upstream: str
+    downstream: str
+    alike: Hashable
+    full: Callable[[], Edge]
+
+
+class Plan:
+    """A definition, indexed by node number."""
+
+    __slots__ = (
+        "_incoming",
+        "_read",
+        "_recipes",
+        "_upstreams",
+        "_ways",
+        "downstream",
+        "has_maps",
+        "inputs",
+        "is_join",
+        "is_simple",
+        "is_task",
+        "kinds",
+        "name",
+        "names",
+        "nodes",
+        "number",
+        "roots",
+        "rules",
+        "upstream",
+        "version",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        version: int,
+        inputs: tuple[FlowInput, ...],
+        nodes: Sequence[Node],
+        facts: Iterable[NodeFacts],
+        edges: Iterable[PlainEdge],
+        read: Callable[[], FlowDefinition],
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.inputs = inputs
+        self.nodes = nodes
+        self.names: list[str] = []
+        self.kinds: list[NodeKind] = []
+        self.rules: list[TriggerRule] = []
+        is_simple = bytearray()
+        for one in facts:
+            self.names.append(one.name)
+            self.kinds.append(one.kind)
+            self.rules.append(one.trigger_rule)
+            is_simple.append(one.kind is NodeKind.TASK and one.condition is None)
+        self.is_simple = bytes(is_simple)
+        """Whether releasing the node starts its task and nothing else: no condition, no items, no run, no wait."""
+        self.is_task = bytes(kind is NodeKind.TASK for kind in self.kinds)
+        self.has_maps = NodeKind.MAP in self.kinds
+        self.number: Mapping[str, int] = {one: number for number, one in enumerate(self.names)}
+        self._connect(edges)
+        self.is_join = bytes(self.upstream.count(number) > 1 for number in range(len(self.names)))
+        """Whether the node waits for more than one other, so that something must be remembered until the last ends."""
+        self.roots = tuple(number for number in range(len(self.names)) if not self.upstream.count(number))
+        self._recipes: dict[int, Recipe] = {}
+        self._read = read
+
+    @classmethod
+    def of(cls, definition: FlowDefinition) -> Plan:
+        """The plan of a definition that is here anyway."""
+        return cls(
+            name=definition.name,
+            version=definition.version,
+            inputs=definition.inputs,
+            nodes=definition.nodes,
+            facts=definition.nodes,
+            edges=map(_plain, definition.edges),
+            read=lambda: definition,
+        )
+
+    def _connect(self, edges: Iterable[PlainEdge]) -> None:
+        size = len(self.names)
+        places = {**self.number, RUN_INPUT: _FROM_RUN, RUN_OUTPUT: size}
+        ups, downs, ways = array("i"), array("i"), array("i")
+        known: dict[Hashable, int] = {}
+        self._ways: list[_Way] = []
+        for upstream, downstream, alike, full in edges:
+            ups.append(places[upstream])
+            downs.append(places[downstream])
+            if (way := known.get(alike)) is None:
+                way = known[alike] = len(self._ways)
+                edge = full()
+                self._ways.append((edge.bindings, edge.is_order_only))
+            ways.append(way)
+        self._upstreams = (ups, ways)
+        self._incoming = Grouped(size + 1, downs, range(len(downs)))
+        inner = [number for number in range(len(downs)) if ups[number] != _FROM_RUN and downs[number] != size]
+        inner_ups, inner_downs = [ups[number] for number in inner], [downs[number] for number in inner]
+        self.upstream = Grouped(size, inner_downs, inner_ups)
+        self.downstream = Grouped(size, inner_ups, inner_downs)
+
+    @property
+    def definition(self) -> FlowDefinition:
+        """The whole definition; a stored one is read anew each time."""
+        return self._read()
+
+    def incoming(self, name: str) -> tuple[Edge, ...]:
+        """The edges into a node, or into `$output`, in their order; those from `$input` among them."""
+        ups, ways = self._upstreams
+        found = []
+        for number in self._incoming[len(self.names) if name == RUN_OUTPUT else self.number[name]]:
+            upstream = RUN_INPUT if ups[number] == _FROM_RUN else self.names[ups[number]]
+            bindings, is_order_only = self._ways[ways[number]]
+            found.append(Edge(upstream=upstream, downstream=name, bindings=bindings, is_order_only=is_order_only))
+        return tuple(found)
+
+    def recipe(self, node_no: int) -> Recipe:
+        """How the node's input is built, worked out when first asked for."""
+        if (found := self._recipes.get(node_no)) is None:
+            if len(self._recipes) >= RECIPES_MAX:
+                self._recipes.clear()
+            found = recipe_of(self.nodes[node_no], self.incoming(self.names[node_no]), self.number)
+            self._recipes[node_no] = found
+        return found
+
+
+def _plain(edge: Edge) -> PlainEdge:
+    return PlainEdge(edge.upstream, edge.downstream, (edge.bindings, edge.is_order_only), lambda: edge)

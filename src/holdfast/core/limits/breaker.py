@@ -1,0 +1,126 @@
+"""When an action stops being tried because it keeps failing, and how it is tried again: a circuit breaker.
+
+Closed lets everything through and counts. Enough failures open it: nothing starts. After a while it is half-open: a
+few single trials start; one that fails opens it again, and when all of them passed it is closed. Only failures that a
+retry could mend count: whoever refuses bad input is not broken. Lost attempts say nothing about the action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from holdfast.core.limits.window import Window
+from holdfast.core.values.duration import DAY_SECONDS, seconds_of
+from holdfast.errors import Invalid
+
+COUNT_MAX = 1_000_000
+SECONDS_MIN, SECONDS_MAX = 0.1, DAY_SECONDS
+
+
+class CircuitState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+CIRCUIT_CODES: Mapping[CircuitState, str] = {
+    CircuitState.CLOSED: "c",
+    CircuitState.OPEN: "o",
+    CircuitState.HALF_OPEN: "h",
+}
+
+CIRCUIT_TRANSITIONS: Mapping[CircuitState, frozenset[CircuitState]] = {
+    CircuitState.CLOSED: frozenset({CircuitState.OPEN}),
+    CircuitState.OPEN: frozenset({CircuitState.HALF_OPEN, CircuitState.CLOSED}),
+    CircuitState.HALF_OPEN: frozenset({CircuitState.OPEN, CircuitState.CLOSED}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """When an action's breaker opens and how it closes. Durations may be written `"60s"`."""
+
+    share: float = 0.5
+    attempts_min: int = 20
+    window_seconds: float = 60.0
+    open_seconds: float = 30.0
+    trials: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("window_seconds", "open_seconds"):
+            object.__setattr__(self, name, seconds_of(getattr(self, name)))
+            if not SECONDS_MIN <= getattr(self, name) <= SECONDS_MAX:
+                raise _refusal(name, getattr(self, name), f"it must lie between {SECONDS_MIN:g} s and a day")
+        for name in ("attempts_min", "trials"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= COUNT_MAX:
+                raise _refusal(name, value, f"it must be a whole number from 1 to {COUNT_MAX}")
+        object.__setattr__(self, "share", valid_share("breaker", self.share))
+
+    @classmethod
+    def of(cls, given: object) -> Breaker | None:
+        """Read what an action declares: nothing, `True` for the defaults, a mapping of fields, or a `Breaker`."""
+        match given:
+            case None | False:
+                return None
+            case True:
+                return cls()
+            case Breaker():
+                return given
+            case Mapping():
+                return cls(**known_fields("breaker", cls, given))
+            case _:
+                raise _refusal("declaration", given, "it must be true or hold the fields of a breaker")
+
+
+def trips(breaker: Breaker, window: Window) -> bool:
+    """Whether what was counted opens a closed breaker."""
+    return window.whole >= breaker.attempts_min and window.part >= breaker.share * window.whole
+
+
+def trial_room(breaker: Breaker, *, passed: int, running: int) -> int:
+    """How many more trials a half-open breaker may start; one at least is out, or nothing would ever close it."""
+    return max(0, max(1, breaker.trials - passed) - running)
+
+
+def after_trials(breaker: Breaker, *, passed: int, failed: int) -> CircuitState:
+    """Where trials leave a half-open breaker; `passed` counts all of this half-open spell."""
+    if failed:
+        return CircuitState.OPEN
+    return CircuitState.CLOSED if passed >= breaker.trials else CircuitState.HALF_OPEN
+
+
+def valid_share(what: str, share: object) -> float:
+    """A share as a number above 0 and up to 1; `"20%"` is one too."""
+    number = share
+    if isinstance(share, str) and share.strip().endswith("%"):
+        try:
+            number = float(share.strip()[:-1]) / 100
+        except ValueError:
+            number = None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= 1:
+        raise Invalid(
+            f"The {what}'s share is {str(share)[:80]}: it must be above 0 and up to 1, or a percentage.",
+            code="invalid_guard",
+            field="share",
+        )
+    return float(number)
+
+
+def known_fields(what: str, kind: type, given: Mapping[Any, Any]) -> dict[str, Any]:
+    """The given mapping, if it names only fields of `kind`."""
+    names = [field.name for field in fields(kind)]
+    if unknown := [str(name) for name in given if name not in names]:
+        raise Invalid(
+            f"A {what} does not know {', '.join(sorted(unknown))}.",
+            code="invalid_guard",
+            advice=f"It knows {', '.join(names)}.",
+        )
+    return dict(given)
+
+
+def _refusal(field: str, value: object, why: str) -> Invalid:
+    return Invalid(f"The breaker's {field} is {str(value)[:80]}: {why}.", code="invalid_guard", field=field)

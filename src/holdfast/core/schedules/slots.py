@@ -1,0 +1,191 @@
+"""What becomes of the slots of a schedule: fire, wait, skip or miss, each with its cause and a sentence.
+
+Pure: the slots that have come, how the schedule stands and the time go in; verdicts come out. Every slot gets one, so
+that nobody has to guess why something did not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.core.explain.phrases import count_of
+from holdfast.core.schedules.schedule import NEWEST_MAX, Due, Missed, Overlap
+from holdfast.core.values.duration import human
+
+LATE_SECONDS = 60.0
+"""How late a slot may be and still count as on time."""
+
+
+class SlotState(StrEnum):
+    """Where a slot stands."""
+
+    FIRED = "fired"
+    WAITING = "waiting"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+SLOT_CODES = {SlotState.FIRED: "f", SlotState.WAITING: "w", SlotState.SKIPPED: "k", SlotState.MISSED: "m"}
+"""How the database writes them."""
+
+
+class Cause(StrEnum):
+    """Why a slot stands there."""
+
+    ON_TIME = "on_time"
+    LATE = "late"
+    BY_HAND = "by_hand"
+    OVERLAP = "overlap"
+    WAITING_FULL = "waiting_full"
+    REPLACED = "replaced"
+    PAUSED = "paused"
+    NO_SCHEDULER = "no_scheduler"
+    WAITED = "waited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a schedule stands when its slots are judged."""
+
+    overlap: Overlap
+    missed: Missed
+    max_waiting: int
+    busy_with: str | None
+    """The firing that is not over, as people name it: `task 17`."""
+    waiting: tuple[datetime, ...] = ()
+    """Slots that wait for it, oldest first."""
+    paused: str | None = None
+    """By whom and why, where the schedule is paused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of one slot, or of a row of them from `first` on that all fared alike."""
+
+    slot: datetime
+    state: SlotState
+    cause: Cause
+    reason: str = ""
+    count: int = 1
+    first: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Verdicts in the order of their slots; which waiting slot goes now, and which wait no longer."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    released: datetime | None = None
+    dropped: tuple[datetime, ...] = ()
+
+
+REPLACED = "A newer slot replaced it before it started."
+
+
+def judge(due: Due, standing: Standing, now: datetime) -> Judgement:
+    """Judge the slots that have come, and let go what waited if its turn is there."""
+    if standing.paused is not None:
+        verdicts = _alike(due, due.newest, SlotState.SKIPPED, Cause.PAUSED, standing.paused)
+        return Judgement(verdicts=tuple(verdicts))
+    chosen = _caught_up(due, standing.missed, now)
+    left = due.newest[: len(due.newest) - len(chosen)]
+    verdicts = _alike(due, left, SlotState.MISSED, Cause.NO_SCHEDULER, _why_missed(standing.missed, chosen))
+    if chosen and _gives_way(standing):
+        return _replace(verdicts, chosen, standing, now)
+    released = standing.waiting[0] if standing.waiting and standing.busy_with is None else None
+    waiting = len(standing.waiting) - (released is not None)
+    busy_with = "the slot before it" if released is not None else standing.busy_with
+    for slot in chosen:
+        verdict = _place(slot, standing, busy_with, waiting, now)
+        verdicts.append(verdict)
+        if verdict.state is SlotState.WAITING:
+            waiting += 1
+        elif verdict.state is SlotState.FIRED:
+            busy_with = "the slot before it"
+    return Judgement(verdicts=tuple(verdicts), released=released)
+
+
+def judge_by_hand(moment: datetime, standing: Standing, reason: str) -> Judgement:
+    """Judge a firing that a person asks for. A pause does not hold it back, the previous firing does."""
+    due = Due(older=None, newest=(moment,), upcoming=None)
+    judged = judge(due, replace(standing, paused=None), moment)
+    [verdict] = judged.verdicts
+    if verdict.state is SlotState.FIRED:
+        verdict = replace(verdict, cause=Cause.BY_HAND, reason=reason)
+    return replace(judged, verdicts=(verdict,))
+
+
+def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:
+    """Which of the newest slots may fire: those on time, and of those that were missed what the schedule says."""
+    on_time = tuple(slot for slot in due.newest if _lateness(slot, now) <= LATE_SECONDS)
+    match missed:
+        case Missed.ALL:
+            return due.newest
+        case Missed.LATEST:
+            return on_time or due.newest[-1:]
+        case Missed.SKIP:
+            return on_time
+
+
+def _gives_way(standing: Standing) -> bool:
+    """Whether of several slots the newest fires. Where overlaps are skipped and nothing is in its way, it is as good as
+    the first, and newer: unless every slot that was missed is wanted."""
+    if standing.overlap is Overlap.SKIP:
+        return standing.missed is not Missed.ALL and standing.busy_with is None and not standing.waiting
+    return standing.overlap is Overlap.REPLACE
+
+
+def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:
+    match missed:
+        case Missed.SKIP if not chosen:
+            return "No scheduler ran at the time, and missed slots are skipped."
+        case Missed.ALL:
+            return f"No scheduler ran at the time, and at most {NEWEST_MAX} slots are caught up with."
+        case _:
+            return "No scheduler ran at the time, and a newer slot had come when one did."
+
+
+def _replace(verdicts: list[Verdict], chosen: Sequence[datetime], standing: Standing, now: datetime) -> Judgement:
+    """The newest slot takes the place of everything before it; it starts when what runs is gone."""
+    *older, last = chosen
+    verdicts += [_verdict(slot, SlotState.SKIPPED, Cause.REPLACED, REPLACED) for slot in older]
+    verdicts.append(_place(last, standing, standing.busy_with, 0, now))
+    return Judgement(verdicts=tuple(verdicts), dropped=standing.waiting)
+
+
+def _place(slot: datetime, standing: Standing, busy_with: str | None, waiting: int, now: datetime) -> Verdict:
+    """What becomes of a slot that may fire as far as time is concerned."""
+    if standing.overlap is Overlap.ALLOW or (busy_with is None and not waiting):
+        late = _lateness(slot, now)
+        if late <= LATE_SECONDS:
+            return _verdict(slot, SlotState.FIRED, Cause.ON_TIME, "")
+        return _verdict(slot, SlotState.FIRED, Cause.LATE, f"Fired {human(late)} late: no scheduler ran at the time.")
+    because = f"The previous firing ({busy_with}) is not over" if busy_with else "Earlier slots wait"
+    if standing.overlap is Overlap.SKIP:
+        return _verdict(slot, SlotState.SKIPPED, Cause.OVERLAP, f"{because}.")
+    if standing.overlap is Overlap.QUEUE and waiting >= standing.max_waiting:
+        full = f"{count_of(waiting, 'slot')} {'waits' if waiting == 1 else 'wait'} already, which is the most allowed."
+        return _verdict(slot, SlotState.SKIPPED, Cause.WAITING_FULL, full)
+    return _verdict(slot, SlotState.WAITING, Cause.OVERLAP, f"{because}.")
+
+
+def _alike(due: Due, slots: Sequence[datetime], state: SlotState, cause: Cause, reason: str) -> list[Verdict]:
+    """The same verdict for the slots counted together and for single ones."""
+    together = []
+    if due.older is not None:
+        older = due.older
+        together.append(
+            Verdict(slot=older.last, first=older.first, count=older.count, state=state, cause=cause, reason=reason)
+        )
+    return together + [_verdict(slot, state, cause, reason) for slot in slots]
+
+
+def _verdict(slot: datetime, state: SlotState, cause: Cause, reason: str) -> Verdict:
+    return Verdict(slot=slot, state=state, cause=cause, reason=reason)
+
+
+def _lateness(slot: datetime, now: datetime) -> float:
+    return (now - slot).total_seconds()

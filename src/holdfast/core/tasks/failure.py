@@ -1,0 +1,176 @@
+"""The recorded cause of an attempt that did not complete.
+
+A `Failure` is always storable: whatever user code raised, its text is limited, free of NUL and encodable.
+Turning an exception into one never raises, and never keeps the exception or its frames alive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from traceback import TracebackException
+from typing import Any
+
+from holdfast.core.effects.effect import effect_at_fault
+from holdfast.core.tasks.exception_codes import library_code, read
+from holdfast.core.tasks.retry_after import asked_delay, http_date
+from holdfast.core.tasks.signals import Fatal, Retry
+from holdfast.errors import Invalid
+
+EXCEPTION_CODE = "DAG_TASK_EXECUTION_EXCEPTION"
+TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
+LOST_CODE = "DAG_TASK_EXECUTION_LOST"
+FAILED_CODE = "DAG_TASK_EXECUTION_FAILED"
+INPUT_CODE = "DAG_VALIDATION_INPUT_INVALID"
+
+CODE_BYTES_MAX = 128
+EFFECT_BYTES_MAX = 256
+TYPE_BYTES_MAX = 512
+MESSAGE_BYTES_MAX = 8 * 1024
+TRACEBACK_BYTES_MAX = 64 * 1024
+FRAMES_MAX = 50
+BASES_MAX = 20
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+class Said(StrEnum):
+    """What the action itself said about its failure."""
+
+    RETRY = "retry"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt ended without an output.
+
+    `type` and `bases` are qualified class names, the nearest base first. `frames` are `file:function`,
+    innermost last. `retry_after` is the least delay that the failing side asked for. `effect` is the key of the effect
+    that failed, where that is what ended the attempt.
+    """
+
+    code: str
+    message: str
+    type: str = ""
+    traceback: str = ""
+    retry_after: timedelta | None = None
+    said: Said | None = None
+    bases: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
+    effect: str = ""
+
+    def __post_init__(self) -> None:
+        for name, bytes_max in _TEXT_LIMITS.items():
+            object.__setattr__(self, name, clipped(getattr(self, name), bytes_max))
+        bases = tuple(clipped(base, TYPE_BYTES_MAX) for base in self.bases[:BASES_MAX])
+        frames = tuple(clipped(frame, TYPE_BYTES_MAX) for frame in self.frames[-FRAMES_MAX:])
+        object.__setattr__(self, "bases", bases)
+        object.__setattr__(self, "frames", frames)
+
+
+_TEXT_LIMITS: Mapping[str, int] = {
+    "code": CODE_BYTES_MAX,
+    "message": MESSAGE_BYTES_MAX,
+    "type": TYPE_BYTES_MAX,
+    "traceback": TRACEBACK_BYTES_MAX,
+    "effect": EFFECT_BYTES_MAX,
+}
+
+
+def clipped(text: str, bytes_max: int) -> str:
+    """Make text that PostgreSQL accepts, at most `bytes_max` long in UTF-8, keeping its head and tail."""
+    if len(text) > 2 * bytes_max:
+        text = f"{text[:bytes_max]}{text[-bytes_max:]}"
+    cleaned = _UNSTORABLE.sub("\ufffd", text)
+    encoded = cleaned.encode()
+    if len(encoded) <= bytes_max:
+        return cleaned
+    mark = b"\n[...]\n" if bytes_max >= 64 else b""
+    kept = bytes_max - len(mark)
+    tail = kept // 2 if mark else 0
+    head = encoded[: kept - tail].decode(errors="ignore")
+    return head + mark.decode() + encoded[len(encoded) - tail :].decode(errors="ignore")
+
+
+def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
+    """Turn an exception of user code into data. Never raises, whatever the exception does.
+
+    `now` is needed only for a Retry-After that is a date in a response which does not say when it was sent.
+    """
+    trace = TracebackException.from_exception(error, compact=True)
+    said, retry_after = _wish_of(error, now)
+    return Failure(
+        code=_code_of(error),
+        message=str(trace),
+        type=full_name(type(error)),
+        traceback="".join(trace.format()),
+        retry_after=retry_after,
+        said=said,
+        bases=tuple(full_name(base) for base in type(error).__mro__[1:-1]),
+        frames=tuple(f"{frame.filename}:{frame.name}" for frame in trace.stack[-FRAMES_MAX:]),
+        effect=effect_at_fault(error),
+    )
+
+
+def input_failure(action: str, error: BaseException) -> Failure:
+    """Why an action cannot begin: its input is wrong, or a type it asks for raised over it. That cannot mend itself."""
+    if isinstance(error, Invalid):
+        why, traceback = f"{error.detail} {error.advice}".strip(), ""
+    else:
+        found = failure_of(error)
+        why, traceback = f"{found.type}: {found.message}", found.traceback
+    return Failure(code=INPUT_CODE, message=f"Invalid parameters for {action}: {why}", traceback=traceback)
+
+
+def _wish_of(error: BaseException, now: datetime | None) -> tuple[Said | None, timedelta | None]:
+    match error:
+        case Retry():
+            return Said.RETRY, error.after
+        case Fatal():
+            return Said.FATAL, None
+        case _:
+            return None, _retry_after_of(error, now)
+
+
+def _code_of(error: BaseException) -> str:
+    """The code that the exception carries, else the one that its library's attributes give."""
+    code = None if _names_no_failure(error) else read(error, "code")
+    if isinstance(code, str) and _CODE.fullmatch(code):
+        return code
+    return library_code(error) or EXCEPTION_CODE
+
+
+def _names_no_failure(error: BaseException) -> bool:
+    """Whether `code` is something else: an exit status, a page of SQLAlchemy's manual, aiohttp's old `status`."""
+    return isinstance(error, SystemExit) or type(error).__module__.partition(".")[0] in ("sqlalchemy", "aiohttp")
+
+
+def full_name(kind: type) -> str:
+    """A class as failures name it: with its module, unless it is built in."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | None:
+    """Find Retry-After on the error itself or in the headers of the HTTP response it carries."""
+    own = read(error, "retry_after")
+    if own is not None:
+        return asked_delay(own, sent_at=now)
+    for holder in (error, read(error, "response")):
+        headers = read(holder, "headers")
+        if (asked := _header(headers, "Retry-After")) is not None:
+            sent_at = http_date(_header(headers, "Date"))
+            return asked_delay(asked, sent_at=sent_at or now)
+    return None
+
+
+def _header(headers: Any, name: str) -> Any:
+    get = read(headers, "get")
+    try:
+        return (get(name) or get(name.lower())) if callable(get) else None
+    except Exception:  # noqa: BLE001 - a foreign mapping may raise anything
+        return None

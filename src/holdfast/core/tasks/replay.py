@@ -1,0 +1,111 @@
+"""A replay beside the record: does the same code on the same input end as it ended then?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.tasks.failure import Failure
+
+_FRAME = re.compile(r'^[ |]*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """How an attempt ended when it ran for real. `output` is JSON."""
+
+    attempt: int
+    state: str
+    code: str = ""
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+    output: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """An answer on record to an effect, which a task sent: its receipt (JSON) if `done`, else how it was `refused`."""
+
+    task_id: str
+    effect: str
+    user_key: str | None
+    ordinal: int
+    digest: bytes
+    state: str
+    receipt: bytes | None = None
+    code: str = ""
+    message: str = ""
+
+
+class Likeness(StrEnum):
+    """How a replay compares with the record."""
+
+    SAME_FAILURE = "same_failure"
+    OTHER_LINE = "other_line"
+    OTHER_FAILURE = "other_failure"
+    COMPLETES_NOW = "completes_now"
+    FAILS_NOW = "fails_now"
+    SAME_OUTPUT = "same_output"
+    OTHER_OUTPUT = "other_output"
+    NOTHING_RECORDED = "nothing_recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    likeness: Likeness
+    sentence: str
+
+
+def compare(recorded: Recorded | None, failure: Failure | None, *, is_same_output: bool = False) -> Comparison:
+    """Put a replay beside the record. `failure` None means that it completed."""
+    if recorded is None or recorded.state in ("running", "canceled", "released", "lost"):
+        state = (
+            "no attempt has ended"
+            if recorded is None
+            else f"attempt {recorded.attempt} is on record as {recorded.state}"
+        )
+        return Comparison(likeness=Likeness.NOTHING_RECORDED, sentence=f"Nothing to compare with: {state}.")
+    if recorded.state == "completed":
+        return _beside_completed(recorded, failure, is_same_output=is_same_output)
+    return _beside_failed(recorded, failure)
+
+
+def _beside_completed(recorded: Recorded, failure: Failure | None, *, is_same_output: bool) -> Comparison:
+    then = f"Attempt {recorded.attempt} completed"
+    if failure is not None:
+        return Comparison(likeness=Likeness.FAILS_NOW, sentence=f"{then}; the replay failed with {_named(failure)}.")
+    if is_same_output:
+        return Comparison(likeness=Likeness.SAME_OUTPUT, sentence=f"{then} with the same output.")
+    return Comparison(likeness=Likeness.OTHER_OUTPUT, sentence=f"{then} with another output.")
+
+
+def _beside_failed(recorded: Recorded, failure: Failure | None) -> Comparison:
+    then = f"Attempt {recorded.attempt} failed with {recorded.type or recorded.code}"
+    if failure is None:
+        return Comparison(likeness=Likeness.COMPLETES_NOW, sentence=f"{then}; the replay completed.")
+    if (recorded.type, recorded.code) != (failure.type, failure.code):
+        return Comparison(
+            likeness=Likeness.OTHER_FAILURE, sentence=f"{then}; the replay failed with {_named(failure)}."
+        )
+    place, now = place_of(recorded.traceback), place_of(failure.traceback)
+    if place == now:
+        where = f" at {place}" if place else ""
+        return Comparison(likeness=Likeness.SAME_FAILURE, sentence=f"{then}{where}; so did the replay.")
+    sentence = f"{then} at {place or 'an unknown place'}; the replay failed alike at {now or 'an unknown place'}."
+    return Comparison(likeness=Likeness.OTHER_LINE, sentence=sentence)
+
+
+def _named(failure: Failure) -> str:
+    return failure.type or failure.code
+
+
+def place_of(traceback: str) -> str:
+    """The innermost frame of a traceback as `file:line in function`; folders differ between machines, so not them."""
+    frames = list(_FRAME.finditer(traceback))
+    if not frames:
+        return ""
+    last = frames[-1]
+    name = re.split(r"[\\/]", last["file"])[-1]
+    return f"{name}:{last['line']} in {last['function']}"

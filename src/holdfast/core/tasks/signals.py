@@ -1,0 +1,56 @@
+"""What is raised to say how a failure is to be treated: `Retry` and `Fatal` by actions, `Killed` by our runtimes.
+
+They carry a wish, not a decision: a `Retry` still spends the task's retry budget.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.core.values.duration import seconds_of
+from holdfast.errors import Invalid
+
+
+class Retry(Exception):
+    """Ask for another attempt `after` a duration (`"30s"`, seconds, `timedelta`) or the usual backoff.
+
+    A first text that is no duration is the message: `raise hf.Retry("mail server down")` means what it says.
+    """
+
+    def __init__(
+        self,
+        duration_or_message: str | float | timedelta | None = None,
+        message: str = "",
+        *,
+        after: str | float | timedelta | None = None,
+    ) -> None:
+        first = duration_or_message if after is None else after
+        super().__init__(first, message)
+        self.message = message
+        try:
+            self.after = None if first is None else timedelta(seconds=seconds_of(first))
+        except Invalid:
+            if after is not None or not isinstance(first, str):
+                raise
+            self.after = None
+            self.message = f"{first} {message}".strip()
+
+    def __str__(self) -> str:
+        return self.message or "The action asked for a retry."
+
+
+class Fatal(Exception):
+    """Say that another attempt cannot help; the task fails for good."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or "The action declared its failure final."
+
+
+class Killed(Exception):
+    """Say that what an attempt ran was killed from outside: nobody knows how far it came, so the attempt is lost."""
+
+    code = "lost"

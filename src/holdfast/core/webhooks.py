@@ -1,0 +1,100 @@
+"""A webhook as rules: which events it wants, what is sent of one, and what follows a delivery that was not taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.core.tasks.backoff import backoff_seconds
+from holdfast.core.tasks.retry_after import asked_delay
+
+KINDS = frozenset(
+    f"{noun}.{verb}"
+    for noun, verbs in {
+        "breaker": "closed half_open opened reset",
+        "campaign": "aborted approved awaiting_approval awaiting_version canary completed ramp resumed started stopped",
+        "dataset": "committed cut_over rolled_back",
+        "dead_letter": "exhausted ignored opened resolved retry_requested",
+        "effect": "compensated",
+        "execution": "canceled canceling completed failed paused redriven resumed started",
+        "queue": "limited paused resumed",
+        "quota": "lifted set",
+        "schedule": "changed created deleted fired missed paused resumed skipped waiting",
+        "task": "canceled completed failed launch_failed lost queued released reserved retrying revived skipped "
+        "started upstream_failed",
+    }.items()
+    for verb in verbs.split()
+) | {"stateful_dead_letter_retry_requeued"}
+"""What can be asked for by name; `task.*` asks for every one of a noun."""
+
+TEST_KIND = "webhook.test"
+FILTERS_MAX = 100
+BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX = 1.0, 300.0
+ASKED_SECONDS_MAX = 3600.0
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What a webhook wants; None is everything. Kinds may end in `.*`."""
+
+    kinds: Sequence[str] | None = None
+    queues: Sequence[str] | None = None
+    actions: Sequence[str] | None = None
+
+    def wants(self, kind: str, queue: str | None, action: str | None) -> bool:
+        if self.kinds is not None and kind not in self.kinds and f"{kind.partition('.')[0]}.*" not in self.kinds:
+            return False
+        if self.queues is not None and queue not in self.queues:
+            return False
+        return self.actions is None or action in self.actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """Try again after a pause; with a reason, pause the webhook instead."""
+
+    seconds: float
+    pause_reason: str | None = None
+
+
+def after_failure(
+    failures: int,
+    sentence: str,
+    *,
+    failures_max: int,
+    jitter: float,
+    status: int | None = None,
+    retry_after: str | None = None,
+) -> Later:
+    """What follows a delivery that was not taken; `failures` counts those of this event, with this one."""
+    if status == GONE:
+        return Later(seconds=0.0, pause_reason="The receiver answered 410: it is gone for good.")
+    if failures >= failures_max:
+        return Later(seconds=0.0, pause_reason=f"{failures} deliveries in a row failed; at last {sentence}.")
+    pause = backoff_seconds(
+        retry_count=failures - 1,
+        base=BACKOFF_SECONDS_FIRST,
+        multiplier=2.0,
+        maximum=BACKOFF_SECONDS_MAX,
+        jitter_factor=0.2,
+        jitter=jitter,
+    )
+    asked = asked_delay(retry_after, sent_at=None) if retry_after else None
+    if asked is not None:
+        pause = max(pause, min(asked, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
+    return Later(seconds=pause)
+
+
+def delivery_id(installation: str, cursor: str) -> str:
+    """The same for one event whenever it is sent, and another in another database."""
+    return f"evt_{installation}_{cursor.replace(':', '_')}"
+
+
+def body_of(kind: str, at: datetime, data: Mapping[str, Any]) -> bytes:
+    """What is sent: `{"type", "timestamp", "data"}`, the same bytes for the same event."""
+    content = {"type": kind, "timestamp": at.isoformat(), "data": data}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

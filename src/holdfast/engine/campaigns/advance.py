@@ -1,0 +1,299 @@
+"""Campaigns move: one bounded pass counts what became of released letters, decides, and releases the next ones.
+
+Any number of processes may run it: a campaign's row is locked while one moves it. Everything that matters is in the
+database, so a campaign survives restarts of everything. Released tasks wait in their own queue, under its limits, and
+all campaigns rest after each pass in proportion to what that took: other work keeps the database, whatever it can do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead_letters.campaign import (
+    MOVING,
+    PRIORITY,
+    CampaignCounts,
+    CampaignState,
+    Step,
+    how_many_fit,
+    is_newer,
+    next_step,
+)
+from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.health.liveness import SILENT_SECONDS_MIN
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.campaigns.candidates import Found, keep_place, look, place_after, which
+from holdfast.engine.for_each_row import Pages, all_in_turn, apart
+from holdfast.engine.lifecycle.dead_letters.requeue import (
+    By,
+    Letter,
+    dispatch_run,
+    dispatch_tasks,
+    hold_runs,
+    letters_of,
+    request,
+    waiting,
+)
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.errors import Conflict, Unavailable
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_MOVING_CAMPAIGNS = sql("moving_campaigns")
+_TAKE_TURN = sql("take_campaign_turn")
+_END_TURN = sql("end_campaign_turn")
+_LOCK_CAMPAIGN = sql("lock_campaign")
+_COLLECT = sql("collect_campaign")
+_TAKE = sql("take_campaign_letters")
+_NOTE_RELEASED = sql("note_released")
+_MOVE = sql("move_campaign")
+_REST = sql("rest_campaign")
+_LANE_VERSIONS = sql("lane_versions")
+
+CAMPAIGNS_BATCH = 50
+RELEASE_BATCH = 500
+"""How many letters one pass releases of one campaign."""
+TURN_SECONDS = 10.0
+"""Who died while it moved campaigns holds the others up for so long."""
+PASS_SECONDS = 1.0
+"""After so long a pass leaves the campaigns behind to the next one: all rest in between."""
+REST_SECONDS_MAX = 5.0
+"""No rest is longer, whatever a pass waited for; a campaign whose pass failed rests for so long."""
+
+
+class Moved(msgspec.Struct):
+    """What one pass did: letters released, campaigns under way, and what to announce."""
+
+    released: int = 0
+    under_way: int = 0
+    news: News = NO_NEWS
+
+
+async def campaigns_once(
+    database: Database,
+    catalog: Catalog,
+    *,
+    limit: int = RELEASE_BATCH,
+    silent_seconds: float = SILENT_SECONDS_MIN,
+    rest: float = 0.0,
+) -> Moved:
+    """Move every campaign one step, after which all of them rest for `rest` times what that took.
+
+    One process at a time does so: together they have one share of one connection's time. Without a rest there are no
+    turns either. A worker that was silent for longer opens no gate.
+    """
+    going = _Pass(database, catalog, limit, silent_seconds, rests=rest > 0)
+    if not rest:
+        await going.run(0)
+        return going.moved
+    rows = await database.fetch(_MOVING_CAMPAIGNS, CAMPAIGNS_BATCH, 0)
+    turn = await database.fetchrow(_TAKE_TURN, TURN_SECONDS) if rows else None
+    if turn is None:
+        return Moved(under_way=sum(row["state"] in _UNDER_WAY for row in rows))
+    await going.run(turn["campaign_id"])
+    seconds = min(rest * (time.monotonic() - going.began_at), REST_SECONDS_MAX)
+    await database.fetch(_END_TURN, turn["rests_until"], seconds, going.left_off_at)
+    return going.moved
+
+
+_UNDER_WAY = (CampaignState.CANARY, CampaignState.RAMP)
+
+
+class _Pass:
+    """One pass over the campaigns: `moved` is what it did, `left_off_at` the last that it moved before time was up."""
+
+    def __init__(self, database: Database, catalog: Catalog, limit: int, silent_seconds: float, *, rests: bool) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._limit = limit
+        self._silent_seconds = silent_seconds
+        self._rests = rests
+        self._last = 0
+        self.moved = Moved()
+        self.left_off_at = 0
+        self.began_at = time.monotonic()
+
+    async def run(self, after: int) -> None:
+        of = Pages(_MOVING_CAMPAIGNS, number="campaign_id", limit=CAMPAIGNS_BATCH)
+        await all_in_turn(self._database, of, self._step, what="campaigns", after=after)
+
+    async def _step(self, row: Any) -> None:
+        if self._rests and self._last and time.monotonic() - self.began_at > PASS_SECONDS:
+            self.left_off_at = self._last
+            self.moved.under_way += 1
+            return
+        self._last = row["campaign_id"]
+        try:
+            await self._move(row)
+        except Unavailable:
+            raise
+        except Exception:
+            if self._rests:
+                with apart("campaigns", row):
+                    await self._database.fetch(_REST, row["campaign_id"], REST_SECONDS_MAX, _FAILED)
+            raise
+
+    async def _move(self, row: Any) -> None:
+        moved = Moved()
+        state = CampaignState(row["state"])
+        async with self._database.transaction() as session:
+            campaign = await session.fetchrow(_LOCK_CAMPAIGN, row["campaign_id"])
+            if campaign is not None:
+                state = await _move(session, self._catalog, campaign, self._limit, moved, self._silent_seconds)
+        self.moved.released += moved.released
+        self.moved.under_way += state in _UNDER_WAY
+        self.moved.news = self.moved.news.and_(moved.news)
+
+
+_FAILED = f"its last pass failed; the next one comes in {REST_SECONDS_MAX:g} seconds"
+
+
+async def _move(
+    session: Session, catalog: Catalog, campaign: Any, limit: int, moved: Moved, silent_seconds: float
+) -> CampaignState:
+    """One step of a campaign; the state it is in then."""
+    collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
+    state = CampaignState(campaign["state"])
+    is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
+    is_moving = state in MOVING and is_gate_open
+    room = max(min(limit, campaign["at_once"] - collected["outstanding"]), 1)
+    found = await look(session, campaign, room) if is_moving else Found()
+    step = next_step(_counts(campaign, collected, found, is_gate_open=is_gate_open))
+    out = None
+    if step.release:
+        is_alone = collected["outstanding"] == 0
+        out = await _release(session, catalog, campaign, found, min(step.release, room), moved, is_alone=is_alone)
+    if out is None and is_moving:
+        await keep_place(session, campaign, found)
+    moved.released += out or 0
+    if (step.state, step.note) != (state, ""):
+        await _store(session, campaign, step)
+    if step.state is not state:
+        after = {"state": step.state.value, "note": step.note}
+        await _audit(session, campaign, "campaign.move", before={"state": state.value}, after=after)
+    if out:
+        await _audit(
+            session,
+            campaign,
+            "campaign.release",
+            before={"released": campaign["released"]},
+            after={"released": campaign["released"] + out},
+        )
+    return step.state
+
+
+async def _audit(session: Session, campaign: Any, verb: str, *, before: Any, after: Any) -> None:
+    subject = str(campaign["campaign_id"])
+    change = Change(verb=verb, subject_kind="campaign", subject_id=subject, before=before, after=after)
+    await audit(session, campaign["tenant_id"], [change], actor=DISPATCHER_ACTOR, reason=campaign["reason"])
+
+
+async def _store(session: Session, campaign: Any, step: Step) -> None:
+    await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, DISPATCHER_ACTOR)
+
+
+def _counts(campaign: Any, collected: Any, found: Found, *, is_gate_open: bool) -> CampaignCounts:
+    return CampaignCounts(
+        state=CampaignState(campaign["state"]),
+        canary=campaign["canary"],
+        at_once=campaign["at_once"],
+        left=len(found.letters) + found.is_waiting,
+        outstanding=collected["outstanding"],
+        released=collected["leg_released"],
+        succeeded=collected["leg_succeeded"],
+        returned=collected["leg_returned"],
+        failed=collected["leg_failed"],
+        is_gate_open=is_gate_open,
+        is_paused=found.is_waiting,
+        is_looking=found.is_looking,
+    )
+
+
+async def _is_gate_open(session: Session, campaign: Any, silent_seconds: float) -> bool:
+    if campaign["newer_than"] is None or campaign["state"] != CampaignState.AWAITING_VERSION:
+        return True
+    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds, campaign["tenant_id"])
+    return any(is_newer(row["version"], campaign["newer_than"]) for row in rows)
+
+
+class _Unit(msgspec.Struct):
+    """What is released as one: a plain task, or a run with all its letters. `size` is how many tasks that is."""
+
+    run_id: int | None
+    letters: list[Letter]
+    size: int = 1
+
+
+async def _release(
+    session: Session, catalog: Catalog, campaign: Any, found: Found, room: int, moved: Moved, *, is_alone: bool
+) -> int | None:
+    """Requeue the next letters, behind other work of their queues. A run goes with all its letters, or waits.
+
+    Answers how many went; None if none was even tried, and nothing noted.
+    """
+    tenant_id, campaign_id = campaign["tenant_id"], campaign["campaign_id"]
+    held = await hold_runs(session, tenant_id, (run_id for run_id in found.runs[:room] if run_id is not None))
+    ids = set(found.letters[:room])
+    ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
+    units = _units(await session.fetch(_TAKE, *which(campaign), sorted(ids)), held)
+    going = units[: how_many_fit((unit.size for unit in units), min(room, len(found.letters)), is_alone=is_alone)]
+    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False)
+    plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
+    out = await _release_tasks(session, campaign, plain, by, moved)
+    # The oldest letters choose which runs go; these are locked in the one order all the same.
+    for unit in sorted(going, key=lambda unit: unit.run_id or 0):
+        if unit.run_id is not None:
+            out += await _release_run(session, catalog, campaign, unit, held, by, moved)
+    tried = {letter.dead_letter_id: letter.task_id for unit in going for letter in unit.letters}
+    gone = {letter.dead_letter_id: letter.task_id for letter in out}
+    noted = tried | gone
+    if not noted:
+        return None
+    letter_ids = sorted(noted)
+    columns = (letter_ids, [noted[one] for one in letter_ids], [one in gone for one in letter_ids])
+    await session.fetch(_NOTE_RELEASED, campaign_id, campaign["leg"], *columns, *place_after(found, noted))
+    return len(gone)
+
+
+def _units(rows: Sequence[Any], held: Sequence[Any]) -> list[_Unit]:
+    """Taken letters as what goes together, oldest first."""
+    units: dict[tuple[int | None, int], _Unit] = {}
+    for row in rows:
+        key = (row["run_id"], row["task_id"] if row["run_id"] is None else 0)
+        units.setdefault(key, _Unit(row["run_id"], [])).letters += letters_of([row])
+    for unit in units.values():
+        if unit.run_id is not None:
+            others = {row["dead_letter_id"] for row in waiting(held, unit.run_id)}
+            unit.size = len(others | {letter.dead_letter_id for letter in unit.letters})
+    return list(units.values())
+
+
+async def _release_tasks(
+    session: Session, campaign: Any, letters: Sequence[Letter], by: By, moved: Moved
+) -> list[Letter]:
+    if not letters:
+        return []
+    done = await dispatch_tasks(session, campaign["tenant_id"], letters, by, is_asked=False)
+    moved.news = moved.news.and_(done.news)
+    return done.letters
+
+
+async def _release_run(
+    session: Session, catalog: Catalog, campaign: Any, unit: _Unit, held: Sequence[Any], by: By, moved: Moved
+) -> list[Letter]:
+    """Requeue a run for its letters; none when it cannot go on (it was canceled, or goes already)."""
+    assert unit.run_id is not None
+    try:
+        async with session.transaction():
+            await request(session, [letter.dead_letter_id for letter in unit.letters], by)
+            run_id, letters = unit.run_id, unit.letters
+            done, _ = await dispatch_run(session, catalog, campaign["tenant_id"], run_id, letters, held, by)
+    except Conflict:
+        return []
+    moved.news = moved.news.and_(done.news)
+    return done.letters

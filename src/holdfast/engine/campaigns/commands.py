@@ -1,0 +1,240 @@
+"""What an operator may do about campaigns: start, approve, abort, resume, look."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead_letters.campaign import AT_ONCE, AT_ONCE_MAX, CANARY, newest
+from holdfast.core.values.bounds import required_reason, valid_reason
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.campaigns.plan import no_open_group
+from holdfast.engine.engine import Engine
+from holdfast.engine.idempotency import Once
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_START = sql("start_campaign")
+_APPROVE = sql("approve_campaign")
+_ABORT = sql("abort_campaign")
+_RESUME = sql("resume_campaign")
+_LIST = sql("list_campaigns")
+_STATE = sql("campaign_state")
+_OF_GROUP = sql("campaign_of_group")
+_GROUP_VERSIONS = sql("group_versions")
+
+NAME_CHARACTERS_MAX = 128
+NO_REASON = "aborted; no reason was given"
+
+
+class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
+    """One campaign. `total` letters belong to it; those `returned` failed with the same fault again.
+
+    It `rests_until` then if its last pass failed.
+    """
+
+    campaign_id: str
+    name: str
+    fingerprint: str
+    state: str
+    reason: str
+    started_by: str
+    started_at: datetime
+    changed_by: str
+    changed_at: datetime
+    ended_at: datetime | None
+    approved_by: str | None
+    resumed_by: str | None = None
+    needs_approval: bool
+    newer_than: str | None
+    canary: int
+    at_once: int
+    leg: int
+    total: int
+    released: int
+    succeeded: int
+    returned: int
+    failed: int
+    canceled: int
+    dropped: int
+    outstanding: int
+    note: str
+    rests_until: datetime | None = None
+    queues: list[str]
+
+
+async def start_campaign(
+    engine: Engine,
+    tenant_id: int,
+    fingerprint: str,
+    *,
+    actor: str,
+    reason: str,
+    name: str = "",
+    canary: int = CANARY,
+    at_once: int = AT_ONCE,
+    needs_approval: bool = False,
+    needs_newer_version: bool = False,
+    once: Once | None = None,
+) -> CampaignView:
+    """Begin a campaign over the letters of a group that are open, or were left.
+
+    `needs_newer_version` waits for a worker newer than the newest that ran into the fault, and is refused where none of
+    these is on record. Asked `once`, the campaign as it began answers a repetition.
+    """
+    why = required_reason(reason)
+    if not 1 <= canary <= at_once <= AT_ONCE_MAX:
+        raise Invalid(
+            f"The canary must be from 1 to {at_once}, and at most {AT_ONCE_MAX} letters can be out at once.",
+            code="invalid_campaign",
+        )
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise Invalid(f"A name has at most {NAME_CHARACTERS_MAX} characters.", code="invalid_name")
+    failed_on: list[str] = []
+    if needs_newer_version:
+        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
+        failed_on = versions["failed_on"]
+    than = newest(failed_on) if needs_newer_version else None
+    asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
+    async with engine.database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
+        row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
+        if row is None:
+            raise await _not_started(session, tenant_id, fingerprint)
+        if needs_newer_version and not failed_on:
+            raise _unknown_versions(fingerprint)
+        view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
+        if once is not None:
+            await once.keep(session, view)
+        await _audit(session, tenant_id, "campaign.start", row["campaign_id"], actor=actor, reason=why)
+    return view
+
+
+async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
+    """Let a campaign begin that somebody else started, or go on that somebody else resumed."""
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
+        if row is not None:
+            await _audit(session, tenant_id, "campaign.approve", campaign_id, before=row["was"], actor=actor, reason="")
+    view = await show_campaign(engine, tenant_id, campaign_id)
+    if row is not None:
+        return view
+    if view.state == "awaiting_approval":
+        asked = f"started by {view.started_by}" if view.resumed_by is None else f"resumed by {view.resumed_by}"
+        raise Conflict(
+            f"Campaign {campaign_id} was {asked}: four eyes are needed.",
+            code="approval_by_starter",
+            advice="Ask somebody else to approve it.",
+        )
+    raise _wrong_state(view, "approved")
+
+
+async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
+    """Release nothing more of a campaign, ever; what is out goes on.
+
+    Whoever has to stop something need not find words first: without a reason the record says that none was given.
+    """
+    note = valid_reason(reason) if reason.strip() else NO_REASON
+    return await _steer(engine, tenant_id, campaign_id, _ABORT, "campaign.abort", actor, note)
+
+
+async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
+    """Go on with a campaign that stopped, beginning with another canary over what is left, came back and came since.
+
+    What it had to wait for before it began it waits for again: approval by somebody else than who resumes it, and a
+    worker newer than every one that ran into the fault by now.
+    """
+    why = required_reason(reason)
+    view = await show_campaign(engine, tenant_id, campaign_id)
+    than = view.newer_than
+    if than is not None:
+        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, view.fingerprint, engine.silent_seconds)
+        than = newest([than, *versions["failed_on"]])
+    return await _steer(engine, tenant_id, campaign_id, _RESUME, "campaign.resume", actor, why, than)
+
+
+async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
+    """One campaign, or `NotFound`."""
+    row = await engine.database.fetchrow(_LIST, tenant_id, campaign_id, 1, None)
+    if row is None:
+        raise NotFound(
+            f"There is no campaign {campaign_id}.", code="campaign_not_found", advice="See `holdfast campaign list`."
+        )
+    return _view(row)
+
+
+async def list_campaigns(
+    engine: Engine, tenant_id: int, *, before: int | None = None, limit: int = 50
+) -> list[CampaignView]:
+    """A page of campaigns, newest first; the next one begins `before` the last id of this one."""
+    return [_view(row) for row in await engine.database.fetch(_LIST, tenant_id, None, limit, before)]
+
+
+async def _steer(
+    engine: Engine, tenant_id: int, campaign_id: int, statement: str, verb: str, actor: str, note: str, *given: Any
+) -> CampaignView:
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note, *given)
+        if row is not None:
+            await _audit(session, tenant_id, verb, campaign_id, before=row["was"], actor=actor, reason=note)
+    view = await show_campaign(engine, tenant_id, campaign_id)
+    if row is None:
+        raise _wrong_state(view, {"campaign.abort": "aborted", "campaign.resume": "resumed"}[verb])
+    return view
+
+
+async def _audit(
+    session: Session,
+    tenant_id: int,
+    verb: str,
+    campaign_id: int,
+    *,
+    actor: str,
+    reason: str,
+    before: str | None = None,
+) -> None:
+    change = Change(
+        verb=verb,
+        subject_kind="campaign",
+        subject_id=str(campaign_id),
+        before=None if before is None else {"state": before},
+        after={"state": await session.fetchval(_STATE, campaign_id)},
+    )
+    await audit(session, tenant_id, [change], actor=actor, reason=reason)
+
+
+async def _not_started(session: Session, tenant_id: int, fingerprint: str) -> HoldfastError:
+    row = await session.fetchrow(_OF_GROUP, tenant_id, fingerprint)
+    if row is None:
+        return no_open_group(fingerprint)
+    campaign_id = str(row["campaign_id"])
+    return Conflict(
+        f"Campaign {campaign_id} works on this group already; it is {row['state']}.",
+        code="campaign_exists",
+        advice=f"See `holdfast campaign show {campaign_id}`.",
+        campaign_id=campaign_id,
+    )
+
+
+def _unknown_versions(fingerprint: str) -> Conflict:
+    return Conflict(
+        f"On which versions the tasks of the group {fingerprint!r} failed is not on record.",
+        code="versions_unknown",
+        advice="Start the campaign without waiting for a newer version once one is there.",
+    )
+
+
+def _wrong_state(view: CampaignView, word: str) -> Conflict:
+    return Conflict(
+        f"Campaign {view.campaign_id} cannot be {word}: it is {view.state}.",
+        code="campaign_wrong_state",
+        state=view.state,
+    )
+
+
+def _view(row: Any) -> CampaignView:
+    return CampaignView(**{**dict(row), "campaign_id": str(row["campaign_id"])})

@@ -1,0 +1,149 @@
+"""Commit: what completed attempts did to datasets becomes true in the transaction that accepts their completion.
+
+Under the locks of the generations and the lease's lock, in this order: commits to one generation wait for one another,
+and as long as they wait, the heart can renew their leases. Each report has a savepoint of its own: one that cannot be
+committed becomes a failed attempt with a code, and nothing of it is stored. Tasks without datasets never come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.datasets.dataset import (
+    Commit,
+    Mode,
+    builds_unfinished,
+    busy,
+    key_taken,
+    rolled_back,
+    stage_missing,
+    superseded,
+    view_in_use,
+)
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Completed, Failed
+from holdfast.engine.datasets.cutover import Asking, cut_over_in
+from holdfast.engine.leases import Report
+from holdfast.store.database import KEY_TAKEN, LOCKED_OUT, STILL_USED, Session
+from holdfast.store.statements import sql
+
+_LOCK_FENCE = sql("lock_fence")
+_LOCK_GENERATIONS = sql("lock_generations")
+_LOCK_DATASETS = sql("lock_datasets")
+_TAKE_STAGE = sql("take_stage")
+_TAKE_BACK = sql("take_back")
+_MOVE_STAGED = sql("move_staged")
+_ADD_COMMIT = sql("add_commit")
+
+_OPEN = ("b", "c")
+"""States in which a generation takes rows."""
+
+
+class _Refused(Exception):
+    """This report cannot be committed, and why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+async def lock_generations(session: Session, reports: Sequence[Report]) -> dict[int, Any]:
+    """Lock everything that reports will change: datasets, then generations, each in their order. Tasks come after."""
+    commits = [commit for report in reports for commit in _commits(report)]
+    changed = [commit.generation_id for commit in commits if commit.mode is Mode.CUT_OVER]
+    datasets = [row[0] for row in await session.fetch(_LOCK_DATASETS, changed)] if changed else []
+    asked = sorted({commit.generation_id for commit in commits})
+    return {row["generation_id"]: row for row in await session.fetch(_LOCK_GENERATIONS, asked, datasets)}
+
+
+async def commit_datasets(session: Session, reports: Sequence[Report], locked: Mapping[int, Any]) -> list[Report]:
+    """Commit what completed attempts staged; those that cannot be committed come back as failed.
+
+    The caller holds the locks of all their tasks, and those of the generations.
+    """
+    settled = []
+    for report in reports:
+        held = await session.fetchrow(_LOCK_FENCE, *_lease(report)) if _commits(report) else None
+        if held is None:
+            # Nothing to commit; or stale, or repeated: the settling statement says which.
+            settled.append(report)
+            continue
+        failure = await _commit(session, report, held, locked)
+        settled.append(report if failure is None else msgspec.structs.replace(report, outcome=Failed(failure)))
+    return settled
+
+
+def _lease(report: Report) -> tuple[int, int, Any]:
+    return (report.task_id, report.attempt, report.lease_token)
+
+
+def _commits(report: Report) -> tuple[Commit, ...]:
+    return report.outcome.commits if type(report.outcome) is Completed else ()
+
+
+async def _commit(session: Session, report: Report, held: Any, locked: Mapping[int, Any]) -> Failure | None:
+    """All parts of one report, or none and the reason."""
+    name, touched = "", set[tuple[int, str]]()
+    try:
+        async with session.transaction():
+            for commit in _commits(report):
+                generation = locked.get(commit.generation_id)
+                if generation is None or generation["tenant_id"] != held["tenant_id"]:
+                    raise _Refused(Failure(code="dataset_not_found", message="There is no such dataset."))
+                name = generation["name"]
+                if commit.mode is Mode.CUT_OVER:
+                    await _cut_over(session, report, held, commit, generation)
+                else:
+                    await _move(session, report, held, commit, generation, touched)
+    except _Refused as refused:
+        return refused.failure
+    except KEY_TAKEN as error:
+        return key_taken(name, str(error.detail or error))
+    except LOCKED_OUT:
+        return busy(name)
+    except STILL_USED as error:
+        return view_in_use(name, str(error.detail or error))
+    return None
+
+
+async def _move(
+    session: Session, report: Report, held: Any, commit: Commit, generation: Any, touched: set[tuple[int, str]]
+) -> None:
+    """Move one part into its generation and write down what it did."""
+    name, version, generation_id = generation["name"], generation["version"], commit.generation_id
+    if generation["state"] not in _OPEN:
+        raise _Refused((superseded if generation["state"] == "o" else rolled_back)(name, version))
+    here = (report.task_id, report.lease_token, commit.part)
+    stage = await session.fetchrow(_TAKE_STAGE, *here, generation_id, commit.rows)
+    if stage is None:
+        raise _Refused(stage_missing(name, commit.rows))
+    mode, partition = stage
+    taken_back = 0
+    # A task of a run may be there in the place of others: items that its node left, or a node of a replaced run.
+    may_be_again = held["generation"] > 1 or held["run_id"] is not None
+    is_again = may_be_again and (generation_id, partition) not in touched
+    if is_again and not generation["is_keyed"]:
+        # Run again, the task brings its rows again; without a key its earlier ones must go, wherever they are.
+        taken_back = await session.fetchval(_TAKE_BACK, generation_id, partition, report.task_id)
+    touched.add((generation_id, partition))
+    staged, removed, added = await session.fetchrow(_MOVE_STAGED, generation_id, *here, partition, mode)
+    if staged != commit.rows:
+        raise _Refused(stage_missing(name, commit.rows))
+    what = (report.task_id, report.attempt, commit.part, generation_id, mode, partition)
+    assert await session.fetch(_ADD_COMMIT, *what, staged, added, removed + taken_back)
+
+
+async def _cut_over(session: Session, report: Report, held: Any, commit: Commit, generation: Any) -> None:
+    """Make a generation current with the completion of the task that asked for it."""
+    name, version = generation["name"], generation["version"]
+    if generation["state"] == "c":
+        return
+    if generation["state"] not in ("b", "o"):
+        raise _Refused(rolled_back(name, version))
+    asking = Asking(task_id=report.task_id, run_id=held["run_id"], actor=f"task:{report.task_id}", reason="")
+    left = await cut_over_in(session, generation, asking, is_forced=commit.is_forced)
+    if left is not None:
+        raise _Refused(builds_unfinished(name, version, *left))

@@ -1,0 +1,240 @@
+"""Cut over, roll back and drop generations of datasets.
+
+A cut-over swaps the view in one transaction: a reader sees the old generation or the new one, whole. Rolling back
+and dropping mark the generation first; a pass, safe to repeat, then cancels its unfinished work and drops its tables.
+Locks in this order: tasks, dataset, generations, view, audit log. Nobody here waits for a task while holding others.
+What somebody asks for leaves its row in the audit log; a task that cuts over with its own completion does not.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import msgspec
+
+from holdfast.core.datasets.dataset import unfinished_words, view_in_use
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.for_each_row import Pages, all_in_turn
+from holdfast.engine.lifecycle.runs.commands import cancel_run
+from holdfast.engine.lifecycle.tasks.cancel import cancel_in
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import IN_THE_WAY, LOCKED_OUT, STILL_USED, Database, Session
+from holdfast.store.statements import sql
+
+_LOCK_DATASET = sql("lock_dataset")
+_LOCK_GENERATIONS = sql("lock_generations")
+_BUILDS_LEFT = sql("builds_left")
+_BUILDS_TO_CANCEL = sql("builds_to_cancel")
+_SUPERSEDE = sql("supersede")
+_CUT_OVER = sql("cut_over")
+_SHOW_GENERATION = sql("show_generation")
+_ROLL_BACK = sql("roll_back")
+_PREVIOUS_GENERATION = sql("previous_generation")
+_GENERATIONS_LEAVING = sql("generations_leaving")
+_LOCK_LEAVING = sql("lock_leaving")
+_UNMAKE_GENERATION = sql("unmake_generation")
+_FORGET_STAGES = sql("forget_stages")
+_END_GENERATION = sql("end_generation")
+
+CANCEL_BATCH = 1_000
+LEAVING_BATCH = 100
+_WORDS = {"b": "being built", "c": "current", "o": "superseded", "r": "rolled back", "d": "dropped"}
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wants a generation changed, and why. A task that asks does not count as unfinished, nor does its run."""
+
+    actor: str
+    reason: str
+    task_id: int | None = None
+    run_id: int | None = None
+
+
+async def cut_over(
+    database: Database, tenant_id: int, name: str, version: int, asking: Asking, *, is_forced: bool = False
+) -> bool:
+    """Let readers see a version, at once and whole; answers whether it was another one before.
+
+    `Conflict` while work on the version is unfinished or failed, unless forced; or when readers hold the view too long.
+    """
+    try:
+        async with database.transaction() as session:
+            generation = await _locked(session, tenant_id, name, version)
+            if generation["state"] == "c":
+                return False
+            if generation["state"] not in ("b", "o"):
+                raise _wrong_state(generation, "cut over")
+            left = await cut_over_in(session, generation, asking, is_forced=is_forced)
+            if left is not None:
+                raise Conflict(
+                    f"Version {version} of {name} cannot be cut over: {unfinished_words(*left)}.",
+                    code="dataset_build_unfinished",
+                    advice=f"Wait for them, retry or cancel them, or force it (`holdfast dataset show {name}`).",
+                )
+            await _record(session, "dataset.cut_over", tenant_id, generation, {"state": _WORDS["c"]}, asking)
+    except (LOCKED_OUT, STILL_USED) as error:
+        raise _in_use(name, error) from error
+    return True
+
+
+async def cut_over_in(
+    session: Session, generation: Any, asking: Asking, *, is_forced: bool = False
+) -> tuple[int, int] | None:
+    """The same in the caller's transaction, under its locks; answers the builds left if they forbid it."""
+    unfinished, failed = await session.fetchrow(
+        _BUILDS_LEFT, generation["generation_id"], asking.task_id, asking.run_id
+    )
+    if (unfinished or failed) and not is_forced:
+        return unfinished, failed
+    await _show(session, generation["dataset_id"], generation["version"], asking)
+    return None
+
+
+async def _show(session: Session, dataset_id: int, version: int, asking: Asking) -> None:
+    await session.fetch(_SUPERSEDE, dataset_id)
+    assert await session.fetch(_CUT_OVER, dataset_id, version, asking.actor, asking.reason)
+    await session.fetch(_SHOW_GENERATION, dataset_id, False)
+
+
+async def roll_back(
+    database: Database, tenant_id: int, name: str, version: int, asking: Asking, *, is_kept: bool = False
+) -> int | None:
+    """Take a version out of use; the current one gives way to the one before. Answers the version shown instead.
+
+    What it leaves to do is done by `finish_rollbacks_once`, here or in any server. `is_kept` leaves its tables.
+    """
+    try:
+        async with database.transaction() as session:
+            generation = await _locked(session, tenant_id, name, version)
+            dataset_id, state = generation["dataset_id"], generation["state"]
+            if state not in ("b", "c"):
+                raise _wrong_state(generation, "rolled back")
+            shown = await session.fetchval(_PREVIOUS_GENERATION, dataset_id) if state == "c" else None
+            if state == "c" and shown is None:
+                raise Conflict(
+                    f"Version {version} of {name} cannot be rolled back: there is no earlier one to show.",
+                    code="dataset_nothing_before",
+                    advice="Cut over to another version first.",
+                )
+            what = (dataset_id, version, [state.encode()], is_kept, asking.actor, asking.reason)
+            assert await session.fetch(_ROLL_BACK, *what)
+            if shown is not None:
+                await _show(session, dataset_id, shown, asking)
+            after = {"state": _WORDS["r"], "shown": shown}
+            await _record(session, "dataset.roll_back", tenant_id, generation, after, asking)
+    except (LOCKED_OUT, STILL_USED) as error:
+        raise _in_use(name, error) from error
+    return None if shown is None else int(shown)
+
+
+async def drop(database: Database, tenant_id: int, name: str, version: int, asking: Asking) -> None:
+    """Let the tables of a superseded or kept version go."""
+    async with database.transaction() as session:
+        generation = await _locked(session, tenant_id, name, version)
+        states = [b"o", b"r"]
+        what = (generation["dataset_id"], version, states, False, asking.actor, asking.reason)
+        if not await session.fetch(_ROLL_BACK, *what):
+            raise _wrong_state(generation, "dropped")
+        await _record(session, "dataset.drop", tenant_id, generation, {"state": _WORDS["d"]}, asking)
+
+
+async def _record(
+    session: Session, verb: str, tenant_id: int, generation: Any, after: dict[str, Any], asking: Asking
+) -> None:
+    before = {"state": _WORDS[generation["state"]]}
+    subject = f"{generation['name']}:{generation['version']}"
+    change = Change(verb=verb, subject_kind="dataset", subject_id=subject, before=before, after=after)
+    await audit(session, tenant_id, [change], actor=asking.actor, reason=asking.reason)
+
+
+async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
+    """Cancel the unfinished work of generations that were rolled back, and drop the tables nobody keeps."""
+    everything = [NO_NEWS]
+
+    async def finish(row: Any) -> None:
+        reason = row["reason"] or "its dataset was rolled back"
+        who = {"actor": row["actor"], "reason": reason, "grace_seconds": grace_seconds}
+        while (
+            news := await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], who)
+        ) is not None:
+            everything.append(news)
+        if not row["is_kept"]:
+            await _unmake(database, row["generation_id"])
+
+    of = Pages(_GENERATIONS_LEAVING, number="generation_id", limit=LEAVING_BATCH)
+    await all_in_turn(database, of, finish, what="rollbacks")
+    return reduce(News.and_, everything)
+
+
+async def _cancel_builds(
+    database: Database, catalog: Catalog, tenant_id: int, generation_id: int, who: dict[str, Any]
+) -> News | None:
+    """Cancel one batch of tasks and runs; None when there was nothing left to ask."""
+    rows = await database.fetch(_BUILDS_TO_CANCEL, generation_id, CANCEL_BATCH)
+    async with database.transaction() as session:
+        tasks = [row["task_id"] for row in rows if not row["is_run"]]
+        canceled = await cancel_in(session, catalog, tenant_id, tasks, **who)
+    news, is_changed = canceled.news, bool(canceled.states)
+    for run_id in (row["task_id"] for row in rows if row["is_run"]):
+        try:
+            news = news.and_(await cancel_run(database, catalog, tenant_id, run_id, **who))
+            is_changed = True
+        except Conflict:
+            continue  # it ended meanwhile
+    return news if is_changed else None
+
+
+async def _unmake(database: Database, generation_id: int) -> None:
+    """Drop the tables of one generation, unless somebody uses them just now: then the next pass does."""
+    try:
+        async with database.transaction() as session:
+            if await session.fetch(_LOCK_LEAVING, generation_id):
+                await session.fetch(_FORGET_STAGES, generation_id)
+                await session.fetch(_UNMAKE_GENERATION, generation_id)
+                assert await session.fetch(_END_GENERATION, generation_id)
+    except IN_THE_WAY:
+        return
+
+
+async def _locked(session: Session, tenant_id: int, name: str, version: int) -> Any:
+    """One generation, with the locks of its dataset and of all its generations."""
+    dataset = await session.fetchrow(_LOCK_DATASET, tenant_id, name)
+    if dataset is None:
+        raise NotFound(
+            f"There is no dataset {name!r}.", code="dataset_not_found", advice="See `holdfast dataset list`."
+        )
+    rows = await session.fetch(_LOCK_GENERATIONS, [], [dataset["dataset_id"]])
+    for row in rows:
+        if row["version"] == version:
+            return row
+    raise NotFound(
+        f"{name} has no version {version}.",
+        code="dataset_version_not_found",
+        advice=f"See `holdfast dataset show {name}`.",
+    )
+
+
+def _wrong_state(generation: Any, word: str) -> Conflict:
+    state = _WORDS[generation["state"]]
+    return Conflict(
+        f"Version {generation['version']} of {generation['name']} cannot be {word}: it is {state}.",
+        code="dataset_wrong_state",
+        advice=f"See `holdfast dataset show {generation['name']}`.",
+        state=state,
+    )
+
+
+def _in_use(name: str, error: Exception) -> HoldfastError:
+    if isinstance(error, STILL_USED):
+        failure = view_in_use(name, str(getattr(error, "detail", error)))
+        return Conflict(
+            failure.message,
+            code=failure.code,
+            advice="Drop what depends on it, cut over, and make it again.",
+        )
+    return Conflict(
+        f"Readers of {name} held it longer than a cut-over may wait.", code="dataset_busy", advice="Try again."
+    )

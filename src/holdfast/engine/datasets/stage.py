@@ -1,0 +1,138 @@
+"""Stage: put rows where they wait for the completion of their attempt, and sweep away what nobody will complete.
+
+A part belongs to one attempt by its lease. Each batch of rows goes with its count in one short transaction, so a batch
+whose answer was lost can be told apart from one that never arrived. Staged rows are seen by no reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from holdfast.core.datasets.dataset import Mode
+from holdfast.engine.datasets.declare import Generation
+from holdfast.errors import Conflict, HoldfastError, Invalid, LeaseLost, Unavailable
+from holdfast.store.database import REFUSED, Database
+from holdfast.store.statements import sql
+
+_OPEN_STAGE = sql("open_stage")
+_WHY_NOT_STAGED = sql("why_not_staged")
+_GROW_STAGE = sql("grow_stage")
+_READ_STAGE = sql("read_stage")
+_STALE_STAGES = sql("stale_stages")
+_DROP_STAGED = sql("drop_staged")
+_FORGET_STAGE = sql("forget_stage")
+_FORGET_COMMITS = sql("forget_commits")
+
+SWEEP_BATCH = 100
+FORGET_BATCH = 10_000
+TRIES = 4
+TRY_AGAIN_SECONDS = 0.2
+
+
+class AttemptLease(msgspec.Struct, frozen=True):
+    """The attempt that stages, and what proves it."""
+
+    task_id: int
+    attempt: int
+    lease_token: Any
+
+
+class Part(msgspec.Struct):
+    """One `append` or `replace` of one attempt, and how many of its rows are staged."""
+
+    lease: AttemptLease
+    generation: Generation
+    mode: Mode
+    number: int
+    partition: str
+    rows: int = 0
+
+
+async def open_part(database: Database, part: Part) -> None:
+    """Begin a part; `LeaseLost` if the attempt is not current, `Conflict` if the generation takes no rows."""
+    lease = (part.lease.task_id, part.lease.attempt, part.lease.lease_token)
+    generation_id = part.generation.generation_id
+    what = (*lease, part.number, generation_id, str(part.mode), part.partition)
+    if not await _repeated(lambda: database.fetch(_OPEN_STAGE, *what)):
+        raise await _refused(database, part, lease)
+
+
+async def stage_batch(database: Database, part: Part, records: list[tuple[Any, ...]]) -> None:
+    """Stage one batch of records. Repeated until it is known to be there once, or the server stays away."""
+    await _repeated(lambda: _stage_once(database, part, records))
+    part.rows += len(records)
+
+
+async def _stage_once(database: Database, part: Part, records: list[tuple[Any, ...]]) -> None:
+    dataset, here = part.generation.dataset, (part.lease.task_id, part.lease.lease_token, part.number)
+    columns = [*dataset.columns, "_task_id", "_lease", "_part", "_row"]
+    whole = [(*record, *here, part.rows + nth) for nth, record in enumerate(records, start=1)]
+    try:
+        async with database.transaction() as session:
+            if await session.fetch(_GROW_STAGE, *here, part.rows, len(records)):
+                await session.copy(dataset.schema, dataset.stage, columns, whole)
+                return
+    except REFUSED as error:
+        raise Invalid(
+            f"A row of {dataset.name} from {part.rows + 1} to {part.rows + len(records)} cannot be stored: {error}.",
+            code="dataset_row_invalid",
+        ) from error
+    if await database.fetchval(_READ_STAGE, *here) != part.rows + len(records):
+        raise _lease_lost(part)
+
+
+async def _repeated(write: Any) -> Any:
+    """Writes here say the same when they are said twice, so an unknown outcome is simply tried again."""
+    for left in reversed(range(TRIES)):
+        try:
+            return await write()
+        except Unavailable as error:
+            if not left:
+                raise Unavailable(
+                    f"Rows could not be staged: {error.detail}", code="connection_error", advice=error.advice
+                ) from error
+        await asyncio.sleep(TRY_AGAIN_SECONDS)
+    raise AssertionError("unreachable")
+
+
+async def _refused(database: Database, part: Part, lease: tuple[Any, ...]) -> HoldfastError:
+    row = await database.fetchrow(_WHY_NOT_STAGED, *lease, part.generation.generation_id)
+    dataset = part.generation.dataset
+    if row["state"] in ("b", "c"):
+        return _lease_lost(part)
+    if row["state"] == "o":
+        return Conflict(
+            f"Version {dataset.version} of {dataset.name} is no longer current.",
+            code="dataset_superseded",
+            advice="Start workers with the current version.",
+        )
+    return Conflict(
+        f"Version {dataset.version} of {dataset.name} was rolled back.",
+        code="dataset_rolled_back",
+        advice="Declare a new version.",
+    )
+
+
+def _lease_lost(part: Part) -> LeaseLost:
+    return LeaseLost(
+        f"Attempt {part.lease.attempt} of task {part.lease.task_id} is not current any more: it stages nothing.",
+        advice="Nothing was stored; the attempt that followed does the work.",
+    )
+
+
+async def sweep_stages_once(database: Database) -> int:
+    """Delete what attempts staged that are over or lost their lease; answers how many parts were swept."""
+    async with database.transaction() as session:
+        stale = await session.fetch(_STALE_STAGES, SWEEP_BATCH)
+        for generation_id, *part in stale:
+            await session.fetch(_DROP_STAGED, generation_id, *part)
+            await session.fetch(_FORGET_STAGE, *part)
+    return len(stale)
+
+
+async def forget_commits_once(database: Database, *, days: float) -> bool:
+    """Forget a batch of commits beyond their promised age, whose rows stay; answers whether there are more."""
+    return bool(await database.fetchval(_FORGET_COMMITS, days, FORGET_BATCH) == FORGET_BATCH)

@@ -1,0 +1,62 @@
+"""Authority: which action may do which effect. What nobody ruled on is open to all; rulings are in the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.core.values import bounds
+from holdfast.engine.audit import Change, audit
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_RULE_AUTHORITY = sql("rule_authority")
+_LIST_AUTHORITY = sql("list_authority")
+
+EVERY_ACTION = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorityRule:
+    """One ruling. `action` is empty where it is about every action that has none of its own."""
+
+    effect: str
+    action: str
+    is_allowed: bool
+    actor: str
+    reason: str
+    decided_at: datetime
+
+
+async def rule(
+    database: Database,
+    tenant_id: int,
+    effect: str,
+    action: str = EVERY_ACTION,
+    *,
+    is_allowed: bool,
+    actor: str,
+    reason: str,
+) -> bool:
+    """Allow or deny an effect to one action or to every action; False if that was so already."""
+    bounds.valid_effect(effect)
+    if action != EVERY_ACTION:
+        bounds.valid_action(action)
+    async with database.transaction() as session:
+        row = await session.fetchrow(_RULE_AUTHORITY, tenant_id, effect, action, is_allowed, actor, reason)
+        if row is None:
+            return False
+        change = Change(
+            verb="effect.allow" if is_allowed else "effect.deny",
+            subject_kind="effect",
+            subject_id=effect,
+            before=None if row["is_first"] else {"action": action, "is_allowed": not is_allowed},
+            after={"action": action, "is_allowed": is_allowed},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return True
+
+
+async def rules(database: Database, tenant_id: int, *, effect: str | None = None) -> list[AuthorityRule]:
+    """Every ruling, or those on one effect."""
+    return [AuthorityRule(**dict(row)) for row in await database.fetch(_LIST_AUTHORITY, tenant_id, effect)]

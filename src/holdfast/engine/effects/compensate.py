@@ -1,0 +1,129 @@
+"""Compensate: undo an effect by the action that was registered for it, once, through the ordinary queue.
+
+A recovery option for tasks that are over. The action is enqueued and the effect marked in one transaction; an effect
+that was undone is never answered with its receipt again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.idempotency import Once
+from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_LOCK_COMPENSATION = sql("lock_compensation")
+_KEEP_COMPENSATION = sql("keep_compensation")
+
+
+class Compensation(msgspec.Struct, frozen=True, kw_only=True):
+    """The task that undoes an effect; `is_new` is false where it had been asked for before."""
+
+    task_id: str
+    action: str
+    lane_id: int | None
+    is_new: bool
+
+
+async def compensate(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    key: str,
+    *,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+    answer: Callable[[Compensation], Any] = lambda done: done,
+) -> Compensation:
+    """Enqueue the action registered for the effect under `key`. Repeated, it answers with the same task.
+
+    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    """
+    if once is not None:
+        await once.look(database)
+    found = await database.fetchrow(_LOCK_COMPENSATION, tenant_id, key)
+    order = await _order(catalog, tenant_id, _checked(found, key))
+    async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
+        # Locked now, and looked at again: what was read before may have changed.
+        found = _checked(await session.fetchrow(_LOCK_COMPENSATION, tenant_id, key), key)
+        if found["compensated_by"] is not None:
+            done = _answer(found["compensated_by"], found["compensation"], None, is_new=False)
+            if once is not None:
+                await once.keep(session, answer(done))
+            return done
+        keys = [f"compensate:{key}"]
+        accepted = await enqueue(database, catalog, order, [_input(found, key)], keys=keys, session=session)
+        [number] = accepted.task_ids
+        await session.fetch(_KEEP_COMPENSATION, tenant_id, key, number, actor, reason)
+        undone = {"task_id": str(number), "action": found["compensation"]}
+        change = Change(verb="effect.compensate", subject_kind="effect", subject_id=key, after=undone)
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        done = _answer(number, found["compensation"], accepted.lane_id, is_new=True)
+        if once is not None:
+            await once.keep(session, answer(done))
+    return done
+
+
+def _checked(found: Any, key: str) -> Any:
+    if found is None:
+        raise NotFound(
+            f"There is no effect under {key}.", code="effect_not_found", advice="See `holdfast effect list`."
+        )
+    refusal = ""
+    if found["compensation"] is None:
+        refusal = "no compensation was registered with it"
+    elif found["state"] == "r":
+        refusal = "it was refused, so there is nothing to undo"
+    elif found["is_going_on"]:
+        refusal = f"task {found['task_id']} is not over and may still do it"
+    if refusal:
+        raise Conflict(f"{found['name']} cannot be compensated: {refusal}.", code="effect_not_compensable")
+    return found
+
+
+async def _order(catalog: Catalog, tenant_id: int, found: Any) -> Order:
+    action = found["compensation"]
+    declared = await catalog.declared(tenant_id, action)
+    if declared is None:
+        raise NotFound(
+            f"No worker ever declared {action}, which undoes {found['name']}.",
+            code="action_not_found",
+            advice="Start a worker that has it.",
+        )
+    # Names are interned by `enqueue` in sessions of its own; done here, they are known before a transaction is open.
+    await catalog.lane_id(tenant_id, declared.queue, action)
+    await catalog.policy_id(tenant_id, declared.policy)
+    return Order(
+        tenant_id=tenant_id,
+        queue=declared.queue,
+        action=action,
+        policy=declared.policy,
+        priority=declared.priority,
+    )
+
+
+def _input(found: Any, key: str) -> bytes:
+    """What a compensating action gets: one argument, `effect`."""
+    effect = {
+        "name": found["name"],
+        "idempotency_key": key,
+        "user_key": found["user_key"],
+        "task_id": str(found["task_id"]),
+        "arguments": msgspec.Raw(found["arguments"]),
+        "receipt": None if found["receipt"] is None else msgspec.Raw(found["receipt"]),
+    }
+    return msgspec.json.encode({"effect": effect})
+
+
+def _answer(number: int, action: str, lane_id: int | None, *, is_new: bool) -> Compensation:
+    return Compensation(task_id=str(number), action=action, lane_id=lane_id, is_new=is_new)

@@ -1,0 +1,283 @@
+"""Effects: the gate before anything is sent, the answer after it, and what people may see of both.
+
+One round trip each, in a transaction of its own, so none is open while the effect is sent. Both may be repeated after a
+broken connection: the same lease finds its own row again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.effects.effect import EFFECT_CODES, EffectState, stable_key
+from holdfast.core.tasks.failure import CODE_BYTES_MAX, MESSAGE_BYTES_MAX, clipped
+from holdfast.engine.leases import Claimed
+from holdfast.engine.queries.pages import LIMIT_MAX, LOOK_ROWS, full_page, valid_limit
+from holdfast.errors import Conflict, EffectDenied, Invalid, LeaseLost, Unavailable
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_OPEN_EFFECT = sql("open_effect")
+_ANSWER_EFFECT = sql("answer_effect")
+_LIST_EFFECTS = sql("list_effects")
+_UNDONE_EFFECTS = sql("undone_effects")
+_EFFECT_BEFORE = sql("effect_before")
+
+STATES = tuple(state.value for state in EffectState)
+PAUSES_SECONDS = (0.05, 0.2, 1.0)
+"""Between tries when the database is away. Longer than that and the attempt had better fail: leases do not wait."""
+
+
+class OpenEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What an attempt wants to do. `digest` stands for the arguments, which are kept only for a compensation."""
+
+    name: str
+    user_key: str | None
+    ordinal: int
+    digest: bytes
+    compensation: str | None = None
+    arguments: bytes | None = None
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer: open, to be sent under `key`; or answered before, with a receipt or a refusal."""
+
+    key: str
+    is_open: bool = False
+    receipt: bytes | None = None
+    code: str = ""
+    message: str = ""
+
+
+class AnswerEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What came of sending."""
+
+    key: str
+    state: EffectState
+    receipt: bytes | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class EffectView(msgspec.Struct, frozen=True, kw_only=True):
+    """One effect as people see it."""
+
+    task_id: str
+    effect: str
+    user_key: str | None
+    idempotency_key: str
+    state: str
+    attempt: int
+    generation: int
+    sends: int
+    opened_at: datetime
+    sent_at: datetime
+    answered_at: datetime | None
+    receipt: msgspec.Raw
+    code: str | None
+    message: str | None
+    compensation: str | None
+    compensated_by: str | None
+    compensated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who sends: the attempt, by its lease, for its tenant."""
+
+    claimed: Claimed
+    tenant: str
+
+
+async def open_effect(database: Database, catalog: Catalog, sender: Sender, wanted: OpenEffect) -> Gate:
+    """Open the gate for one effect, or answer with what came of it before.
+
+    `LeaseLost` without the current lease, `EffectDenied` without authority, `Conflict` when the key stands for other
+    arguments or for something undone, `Unavailable` while another attempt is sending it.
+    """
+    claimed = sender.claimed
+    key = await _key_before(database, claimed, wanted) or stable_key(
+        installation=await catalog.installation(),
+        epoch=await catalog.epoch_tag(claimed.task_id),
+        tenant=sender.tenant,
+        effect=wanted.name,
+        user_key=wanted.user_key,
+        task_id=str(claimed.task_id),
+        ordinal=wanted.ordinal,
+    )
+    row = await _open(database, claimed, wanted, key)
+    if row["is_allowed"] is None:
+        raise lease_lost(claimed, f"send {wanted.name}")
+    if not row["is_allowed"]:
+        raise EffectDenied(
+            f"{row['action']} is not allowed to do {wanted.name}.",
+            advice=f"Allow it: holdfast effect allow {wanted.name} --action {row['action']}",
+        )
+    return Gate(key=key, is_open=True) if row["sends"] is not None else _shut(row, wanted, key)
+
+
+async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) -> str | None:
+    """The key of an effect that this place of a run asked for before, maybe as another task.
+
+    That is an item of a list that was made anew, or a node of a run that was replaced. A key of the user's needs none
+    of it: it goes wherever the work goes.
+    """
+    if wanted.user_key is not None or claimed.run_id is None:
+        return None
+    asked = (claimed.tenant_id, claimed.task_id, wanted.name, wanted.ordinal, wanted.digest)
+    row = await insistently(database, _EFFECT_BEFORE, *asked)
+    return None if row is None else str(row["key"])
+
+
+async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: str) -> Any:
+    """Ask until the answer is whole: a row that appeared or changed while the statement ran is seen by the next."""
+    asked = (key, wanted.name, wanted.user_key, wanted.ordinal, wanted.digest, wanted.compensation, wanted.arguments)
+    while True:
+        row = await insistently(database, _OPEN_EFFECT, *_fence(claimed), *asked)
+        if not row["is_allowed"] or row["sends"] is not None or row["is_current"]:
+            return row
+
+
+def _shut(row: Any, wanted: OpenEffect, key: str) -> Gate:
+    what = f"{wanted.name} under the key {wanted.user_key or key!r}"
+    if not row["is_same"]:
+        raise Conflict(
+            f"{what} was asked for with other arguments, by task {row['known_task_id']}.",
+            code="effect_key_reused",
+            advice="Give another key for another effect; take what changes from run to run through ctx.step.",
+            task_id=str(row["known_task_id"]),
+        )
+    if row["compensated_by"] is not None:
+        raise Conflict(
+            f"{what} was undone by task {row['compensated_by']}.",
+            code="effect_compensated",
+            advice="Give another key to do it once more.",
+        )
+    match row["state"]:
+        case "d":
+            return Gate(key=key, receipt=row["receipt"])
+        case "r":
+            return Gate(key=key, code=row["code"] or "", message=row["message"] or "")
+        case _:
+            raise Unavailable(
+                f"{what} is being sent by task {row['known_task_id']}.",
+                code="effect_in_flight",
+                advice="Its answer will be there for the next attempt.",
+            )
+
+
+async def answer_effect(database: Database, claimed: Claimed, answer: AnswerEffect) -> None:
+    """Keep a receipt, a refusal, or that there was neither. Fenced: `LeaseLost` leaves the effect unknown."""
+    row = await insistently(
+        database,
+        _ANSWER_EFFECT,
+        *_fence(claimed),
+        answer.key,
+        EFFECT_CODES[answer.state],
+        answer.receipt,
+        None if answer.code is None else clipped(answer.code, CODE_BYTES_MAX),
+        None if answer.message is None else clipped(answer.message, MESSAGE_BYTES_MAX),
+    )
+    if not row["is_held"]:
+        raise lease_lost(claimed, "keep the answer of an effect")
+    if row["is_kept"]:
+        return
+    if row["opened_by"] in (None, claimed.task_id):
+        raise Conflict(
+            f"There is no effect under {answer.key} that this attempt opened and has not answered otherwise.",
+            code="effect_not_open",
+            advice="An effect is opened before it is sent, and answered once.",
+        )
+    raise Unavailable(
+        f"The effect under {answer.key} was taken over by task {row['opened_by']}.",
+        code="effect_in_flight",
+        advice="Its answer will be there for the next attempt.",
+    )
+
+
+async def list_effects(
+    database: Database,
+    tenant_id: int,
+    *,
+    task_ids: Sequence[int] | None = None,
+    state: str | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> list[EffectView]:
+    """As many effects as asked for of some tasks, in one state, or the newest of all."""
+
+    async def page(begin: str | None, left: int) -> tuple[list[EffectView], str | None]:
+        return await effect_page(database, tenant_id, task_ids=task_ids, state=state, after=begin, limit=left)
+
+    return await full_page(page, limit, after)
+
+
+async def effect_page(
+    database: Database,
+    tenant_id: int,
+    *,
+    task_ids: Sequence[int] | None = None,
+    state: str | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> tuple[list[EffectView], str | None]:
+    """A page of effects, and `after` which key the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
+    if state is not None and state not in STATES:
+        raise Invalid(
+            f"{state!r} is no state of an effect.", code="invalid_state", advice=f"One of {', '.join(STATES)}."
+        )
+    valid_limit(limit)
+    asked = (None if task_ids is None else list(task_ids), state, limit, after, max(limit, LOOK_ROWS))
+    found = await database.fetch(_LIST_EFFECTS, tenant_id, *asked)
+    rows = [_view(row) for row in found if row["task_id"] is not None]
+    if len(rows) == limit:
+        return rows, rows[-1].idempotency_key
+    return rows, found[0]["last_key"]
+
+
+async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
+    """What tasks that are to run again may have done already: it is sent again, under the same keys."""
+    found = await list_effects(database, tenant_id, task_ids=task_ids, state=EffectState.UNKNOWN, limit=LIMIT_MAX)
+    return [one for one in found if one.compensated_by is None]
+
+
+async def undone_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
+    """What was undone of tasks that are to run again: whoever asks for it under its key fails there."""
+    return [_view(row) for row in await database.fetch(_UNDONE_EFFECTS, tenant_id, list(task_ids), LIMIT_MAX)]
+
+
+def _view(row: Any) -> EffectView:
+    found = {name: value for name, value in row.items() if name != "last_key"}
+    found["receipt"] = json_codec.NULL if row["receipt"] is None else msgspec.Raw(row["receipt"])
+    return EffectView(**found)
+
+
+def _fence(claimed: Claimed) -> tuple[Any, ...]:
+    return (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
+
+
+def lease_lost(claimed: Claimed, what: str) -> LeaseLost:
+    return LeaseLost(
+        f"Attempt {claimed.attempt} of task {claimed.task_id} may not {what}: its lease is not current.",
+        advice="Stop here; another attempt goes on.",
+    )
+
+
+async def insistently(database: Database, statement: str, *arguments: Any) -> Any:
+    """One row of a statement that may be repeated, however often its connection breaks within reason."""
+    for pause in PAUSES_SECONDS:
+        try:
+            return await database.fetchrow(statement, *arguments)
+        except Unavailable:
+            await asyncio.sleep(pause)
+    return await database.fetchrow(statement, *arguments)

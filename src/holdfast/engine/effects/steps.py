@@ -1,0 +1,56 @@
+"""Steps: results of pure work that later attempts of the same generation take over instead of working again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.engine.effects.gate import insistently, lease_lost
+from holdfast.engine.leases import Claimed
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_RECALL_STEPS = sql("recall_steps")
+_KEEP_STEP = sql("keep_step")
+
+
+class RecallSteps(msgspec.Struct, frozen=True, tag=True):
+    """Ask what earlier attempts kept."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One kept result: of a name and of arguments, which `digest` stands for."""
+
+    name: str
+    digest: bytes
+    output: bytes
+
+
+class Steps(msgspec.Struct, frozen=True, tag=True):
+    """What earlier attempts kept."""
+
+    steps: list[Step]
+
+
+class KeepStep(msgspec.Struct, frozen=True, tag=True):
+    """Keep one result."""
+
+    step: Step
+
+
+async def recall_steps(database: Database, claimed: Claimed) -> list[Step]:
+    """What earlier attempts of this generation kept.
+
+    Nothing is asked where there was none.
+    """
+    if claimed.attempt == 1:
+        return []
+    rows = await database.fetch(_RECALL_STEPS, claimed.task_id, claimed.lease_token)
+    return [Step(row["name"], row["digest"], row["output"]) for row in rows]
+
+
+async def keep_step(database: Database, claimed: Claimed, step: Step) -> None:
+    """Keep a result for later attempts; `LeaseLost` without the current lease."""
+    lease = (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
+    row = await insistently(database, _KEEP_STEP, *lease, step.name, step.digest, step.output)
+    if not row["is_held"]:
+        raise lease_lost(claimed, f"keep the step {step.name}")

@@ -1,0 +1,63 @@
+"""Epoch: notice that PostgreSQL is another server than before, and make that safe before anything else is done on it.
+
+A promoted replica may lack the last commits; a restored backup lacks more, and its original may run on. Either would
+give out ids again that clients, workers and the receivers of effects know as something else. So the first process that
+notices begins an epoch, in two short transactions, while all others wait: see the migration of that name.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.engine.audit import Change, audit
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import Session
+from holdfast.store.server_identity import Seen
+from holdfast.store.statements import sql
+
+_LOOK = sql("look_at_server")
+_PREPARE = sql("prepare_epoch")
+_BEGIN = sql("begin_epoch")
+_IDENTITIES = sql("epoch_identities")
+
+log = logging.getLogger("holdfast.epoch")
+
+ACTOR = "holdfast:epoch"
+RESTARTED = "restarted"
+CAUSES = {
+    RESTARTED: "PostgreSQL was restarted",
+    "promoted": "a replica was promoted, or a backup recovered to a point in time",
+    "copied": "the database was copied or restored under another name",
+    "restored": "the database was restored into another cluster",
+}
+
+
+async def look_at_server(session: Session, known: int) -> Seen:
+    """The epoch of the server that a session leads to; begins it if this is the first to notice."""
+    row = await session.fetchrow(_LOOK, known)
+    if row["cause"] is not None:
+        await begin_epoch(session)
+        row = await session.fetchrow(_LOOK, known)
+    return Seen(epoch=row["epoch"], is_other=row["is_other"])
+
+
+async def begin_epoch(session: Session) -> None:
+    """Begin the epoch of this server, with a record of it; nothing where another process has."""
+    async with session.transaction():
+        await session.fetch(_PREPARE)
+    async with session.transaction():
+        begun = await session.fetchrow(_BEGIN)
+        if begun["cause"] is None:
+            return
+        log.warning("%s: epoch %s begins", CAUSES[begun["cause"]], begun["epoch"])
+        if begun["cause"] == RESTARTED:
+            return
+        after, before = ({**row} for row in await session.fetch(_IDENTITIES))
+        change = Change(
+            verb="server.replace",
+            subject_kind="server",
+            subject_id=f"epoch {begun['epoch']}",
+            before=before,
+            after=after | {"workers_retired": begun["retired"]},
+        )
+        await audit(session, DEFAULT_TENANT_ID, [change], actor=ACTOR, reason=CAUSES[begun["cause"]])

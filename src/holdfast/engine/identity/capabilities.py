@@ -1,0 +1,58 @@
+"""Capability tokens of this installation: made for claimed tasks, and read again, under a secret of the database's own.
+
+The secret is read once per process and belongs to no tenant, so this needs the database as the engine sees it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from holdfast.core.identity.capability import Capability, end_of, seal, unseal
+from holdfast.protocol.worker import Handed
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_READ_SECRET = sql("read_secret")
+
+
+class Capabilities:
+    """Seals and unseals."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._secret = b""
+
+    async def given_to(self, tasks: Iterable[Handed], tenant_id: int, token_id: str) -> list[Handed]:
+        """Claimed tasks of a tenant, each with the token of its attempt, good while the API token of this id is."""
+        secret = await self._own_secret()
+        return [replace(task, capability_token=_sealed(task, tenant_id, token_id, secret)) for task in tasks]
+
+    async def renewed(
+        self, tenant_id: int, task_id: int, attempt: int, lease_expires_at: datetime, token_id: str
+    ) -> str:
+        """The token of an attempt whose lease was extended, for one that outlives every time it was told."""
+        ends = end_of(lease_expires_at, None)
+        return seal(Capability(tenant_id, task_id, attempt, ends, token_id), await self._own_secret())
+
+    async def unseal(self, text: str) -> Capability | None:
+        """What a token says, if it is one of ours and has not ended."""
+        return unseal(text, await self._own_secret(), at=time.time())
+
+    async def _own_secret(self) -> bytes:
+        if not self._secret:
+            self._secret = bytes(await self._database.fetchval(_READ_SECRET, "capability"))
+        return self._secret
+
+
+def _sealed(task: Handed, tenant_id: int, token_id: str, secret: bytes) -> str:
+    ends = _end_of(task.lease_expires_at, task.timeout_seconds)
+    return seal(Capability(tenant_id, int(task.task_id), task.attempt, ends, token_id), secret)
+
+
+_end_of = lru_cache(16)(end_of)
+"""A batch is claimed in one moment, so its leases end together."""

@@ -1,0 +1,106 @@
+"""Tenants: make them, list them, limit them; and find the one that an engine works for.
+
+A tenant is never deleted: its number stands in every row it ever wrote. Making and limiting tenants is the business of
+whoever runs the installation, and goes into the audit chain of the tenant that it concerns.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from difflib import get_close_matches
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.core.values import bounds
+from holdfast.engine.audit import Change, audit
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_FIND = sql("find_tenant")
+_NAMES = sql("tenant_names")
+_LIST = sql("list_tenants")
+_CREATE = sql("create_tenant")
+_LOCK = sql("lock_tenant")
+_LIMIT = sql("limit_tenant")
+
+COUNT_MAX = 1_000_000
+LIMIT_MAX = 1_000_000_000
+
+
+class TenantView(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant: its number and name, and at most how much of its work is queued and runs at once."""
+
+    tenant_id: int
+    name: str
+    created_at: datetime
+    max_running: int | None
+    max_queued: int | None
+    running: int | None = None
+    queued: int | None = None
+
+
+async def find_tenant(database: Database, name: str) -> TenantView:
+    """The tenant of that name, or `NotFound`."""
+    row = await database.fetchrow(_FIND, name)
+    if row is None:
+        raise await _unknown(database, name)
+    return TenantView(**dict(row))
+
+
+async def list_tenants(database: Database) -> list[TenantView]:
+    """Every tenant, with what of its work is queued (counted to a bound for each lane) and runs."""
+    return [TenantView(**dict(row)) for row in await database.fetch(_LIST, COUNT_MAX)]
+
+
+async def create_tenant(database: Database, name: str, *, actor: str, reason: str) -> TenantView:
+    """Make a tenant; `Conflict` if the name is taken."""
+    name = bounds.valid_tenant(name)
+    async with database.transaction() as session:
+        row = await session.fetchrow(_CREATE, name)
+        if row is None:
+            raise Conflict(f"There is a tenant {name} already.", code="tenant_exists", tenant=name)
+        made = TenantView(**dict(row))
+        change = Change(verb="tenant.create", subject_kind="tenant", subject_id=name, after={"id": made.tenant_id})
+        await audit(session, made.tenant_id, [change], actor=actor, reason=reason)
+    return made
+
+
+async def limit_tenant(
+    database: Database,
+    name: str,
+    *,
+    max_running: int | UnsetType | None = UNSET,
+    max_queued: int | UnsetType | None = UNSET,
+    actor: str,
+    reason: str,
+) -> TenantView:
+    """Set limits of a tenant, None for none. What runs or is queued already stays.
+
+    One that is not given is left as it is when this change has its turn, whatever others change at the same time.
+    """
+    given = {"max_running": max_running, "max_queued": max_queued}
+    named = {what: limit for what, limit in given.items() if limit is not UNSET}
+    for what, limit in named.items():
+        if isinstance(limit, int) and not 1 <= limit <= LIMIT_MAX:
+            raise Invalid(f"{what} must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit", limit=LIMIT_MAX)
+    async with database.transaction() as session:
+        row = await session.fetchrow(_LOCK, name)
+        if row is None:
+            raise await _unknown(session, name)
+        before = {"max_running": row["max_running"], "max_queued": row["max_queued"]}
+        after = {**before, **named}
+        if before == after:
+            return TenantView(**dict(row))
+        changed = await session.fetchrow(_LIMIT, row["tenant_id"], after["max_running"], after["max_queued"])
+        change = Change(verb="tenant.limit", subject_kind="tenant", subject_id=name, before=before, after=after)
+        await audit(session, row["tenant_id"], [change], actor=actor, reason=reason)
+    return TenantView(**dict(changed))
+
+
+async def _unknown(source: Database | Session, name: str) -> NotFound:
+    names = [row["name"] for row in await source.fetch(_NAMES)]
+    near = get_close_matches(name, names, n=1)
+    advice = f"Did you mean {near[0]}?" if near else f"Make it: `holdfast tenant create {name}`."
+    return NotFound(f"There is no tenant {name}.", code="tenant_not_found", advice=advice)

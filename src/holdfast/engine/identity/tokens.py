@@ -1,0 +1,181 @@
+"""API tokens: make one, list them, end one, find whose a presented one is. Making and ending are in the audit log."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.core.identity import api_token
+from holdfast.core.identity.access import Role, valid_role
+from holdfast.core.identity.api_token import ApiToken
+from holdfast.core.values import bounds
+from holdfast.engine.audit import Change, audit
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_CREATE = sql("create_token")
+_REVOKE = sql("revoke_token")
+_LIST = sql("list_tokens")
+_READ = sql("read_token")
+_TOUCH = sql("touch_token")
+_HAS = sql("has_token")
+
+LIST_MAX = 1_000
+QUEUES_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedToken:
+    """A new token. `token` is shown this once; nobody can read it again."""
+
+    token: str
+    token_id: str
+    name: str
+    role: Role
+    queues: list[str] | None
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token as lists show it: everything but its secret."""
+
+    token_id: str
+    name: str
+    role: str
+    queues: list[str] | None
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    is_expired: bool
+
+    @property
+    def state(self) -> str:
+        """In one word, whether it opens anything."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.is_expired else "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """Whose token it is."""
+
+    tenant_id: int
+    name: str
+    role: Role
+    queues: frozenset[str] | None
+
+
+async def create_token(
+    database: Database,
+    tenant_id: int,
+    *,
+    name: str,
+    role: str,
+    queues: Sequence[str] | None = None,
+    expires_seconds: float | None = None,
+    actor: str,
+    reason: str = "",
+) -> CreatedToken:
+    """Make a token. `queues` are the only ones a worker may serve with it."""
+    kind, served = valid_role(role), _queues(role, queues)
+    bounds.valid_token_name(name)
+    if expires_seconds is not None and not 0 < expires_seconds <= bounds.DELAY_SECONDS_MAX:
+        raise Invalid("A token lives more than 0 seconds and at most 10 years.", code="invalid_expiry")
+    made = api_token.mint(secrets.token_bytes(api_token.ID_BYTES), secrets.token_bytes(api_token.SECRET_BYTES))
+    async with database.transaction() as session:
+        row = await session.fetchrow(
+            _CREATE, made.token_id, tenant_id, name, kind, served, made.digest, actor, expires_seconds
+        )
+        if row is None:
+            raise Conflict(
+                f"There is a token called {name} already.",
+                code="token_name_taken",
+                advice=f"Choose another name, or revoke it first (`holdfast token revoke {name}`).",
+            )
+        told = {"name": name, "role": kind, "queues": served, "expires_at": row["expires_at"]}
+        change = Change(verb="token.create", subject_kind="token", subject_id=made.token_id, after=told)
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return CreatedToken(
+        token=made.text,
+        token_id=made.token_id,
+        name=name,
+        role=kind,
+        queues=served,
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+    )
+
+
+def _queues(role: str, queues: Sequence[str] | None) -> list[str] | None:
+    if queues is None:
+        return None
+    if role != Role.WORKER:
+        raise Invalid("Only a worker's token can be limited to queues.", code="invalid_queues")
+    if not 0 < len(queues) <= QUEUES_MAX:
+        raise Invalid(f"A token is limited to 1 to {QUEUES_MAX} queues, or to none.", code="invalid_queues")
+    return sorted({bounds.valid_queue(queue) for queue in queues})
+
+
+async def revoke_token(database: Database, tenant_id: int, which: str, *, actor: str, reason: str = "") -> str:
+    """End a token, by its id or name; answers its id. Servers notice within `auth.token_cache_seconds`."""
+    async with database.transaction() as session:
+        rows = await session.fetch(_REVOKE, tenant_id, which, actor)
+        if not rows:
+            raise NotFound(
+                f"No token in use has the id or name {which[:80]!r}.",
+                code="token_not_found",
+                advice="See `holdfast token list --all`.",
+            )
+        if len(rows) > 1:
+            raise Conflict(f"{which} is the id of one token and the name of another.", code="token_ambiguous")
+        [row] = rows
+        told = {"name": row["name"], "role": row["role"]}
+        change = Change(
+            verb="token.revoke",
+            subject_kind="token",
+            subject_id=row["token_id"],
+            before={**told, "state": "active"},
+            after={**told, "state": "revoked"},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return str(row["token_id"])
+
+
+async def list_tokens(
+    database: Database, tenant_id: int, *, with_ended: bool = False, after: str | None = None, limit: int = LIST_MAX
+) -> list[TokenView]:
+    """A page of the tokens that can be used, newest first, after one of them; with those that ended, if asked."""
+    return [TokenView(**dict(row)) for row in await database.fetch(_LIST, tenant_id, with_ended, limit, after)]
+
+
+async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
+    """Whose token this is, if it is one and can be used; its use is written down once a minute."""
+    row = await database.fetchrow(_READ, presented.token_id)
+    # Compared also where there is none: how long the answer takes says nothing about which ids exist.
+    is_right = hmac.compare_digest(presented.digest, bytes(32) if row is None else row["digest"])
+    if row is None or not is_right:
+        return None
+    if row["is_rested"]:
+        await database.fetch(_TOUCH, presented.token_id)
+    queues = None if row["queues"] is None else frozenset(row["queues"])
+    return Bearer(tenant_id=row["tenant_id"], name=row["name"], role=Role(row["role"]), queues=queues)
+
+
+async def is_in_use(database: Database, token_id: str) -> bool:
+    """Whether the token of this id could be used now."""
+    return await database.fetchrow(_READ, token_id) is not None
+
+
+async def has_token(database: Database) -> bool:
+    """Whether anybody could sign in with a token."""
+    return bool(await database.fetchval(_HAS))

@@ -1,0 +1,104 @@
+"""Attach: a task is reserved for a worker that is being launched, which swaps its one-shot token for a lease.
+
+A reservation is the open attempt: unique per (task, attempt), outside the claim index, counted by limits. One that
+nobody attaches to in time is found by the reaper and is lost. Of the token only a hash is kept, and that until the
+worker calls.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from holdfast.core.launching import TOKEN_SECONDS, token_hash
+from holdfast.engine.leases import Claimed
+from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, has_room, held_task, spend_room, tally_starts
+from holdfast.engine.limits.breakers import trial_rooms
+from holdfast.errors import LeaseLost
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_RESERVE = sql("reserve")
+_ATTACH = sql("attach")
+_READ_ATTACH = sql("read_attach")
+_WHY_NOT = sql("why_not_claimable")
+
+LAUNCHING_SECONDS = 60.0
+"""How long whoever made a reservation has it to himself, to launch; then another launcher may."""
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """One launch of a worker for one attempt. `token` works once, in `attach`; `lease_token` is the reservation's."""
+
+    task_id: int
+    attempt: int
+    lease_token: Any
+    token: str = ""
+
+
+async def reserve(
+    session: Session,
+    task_id: int,
+    *,
+    launch_seconds: float,
+    attempt: int | None = None,
+    launcher: str = "",
+    holder: Any = None,
+) -> Reservation | None:
+    """Set a queued task aside; None if it is not queued any more, or held back (paused, limited, its breaker open).
+
+    With `attempt`, only if that is the one that comes next: who looked a while ago reserves nothing newer.
+    """
+    if not session.is_in_transaction():
+        async with session.transaction():
+            return await reserve(
+                session, task_id, launch_seconds=launch_seconds, attempt=attempt, launcher=launcher, holder=holder
+            )
+    found = await session.fetchrow(_WHY_NOT, task_id, 0, [], None)
+    if found is None or found["state"] != "q" or not await has_room(session, found):
+        return None
+    granted = 0
+    if found["is_on_trial"]:
+        rooms = await trial_rooms(session, [found["breaker_id"]])
+        granted = found["breaker_id"] if rooms.get(found["breaker_id"]) else 0
+    token = secrets.token_urlsafe(32)
+    # A worker that may take longer to attach must find its token still good.
+    token_seconds = max(TOKEN_SECONDS, launch_seconds)
+    of_launch = (attempt, launcher, token_hash(token), token_seconds, holder, LAUNCHING_SECONDS)
+    row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
+    if row is None:
+        return None
+    if found["is_shared"] and row["is_first"]:
+        await tally_starts(session, [row["lane_id"]])
+    await spend_room(session, found)
+    return Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
+
+
+async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
+    """Turn a reservation into a lease; `LeaseLost` if its token was used or never good, or its time is over.
+
+    A worker that has the lease of this attempt is given it again: it asks because the answer got lost.
+    `is_early` in its fields says that the launch was taken back and is due again: the worker may wait for that.
+    """
+    hashed = token_hash(token)
+    row = await session.fetchrow(_ATTACH, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
+    if row is not None:
+        return Claimed(*row)
+    held = await held_task(session, identity, task_id)
+    if held is not None and held.attempt == attempt:
+        return held
+    found = await session.fetchrow(_READ_ATTACH, task_id, attempt, hashed)
+    is_early = (
+        found is not None
+        and bool(found["is_known"])
+        and found["launch_state"] == "f"
+        and found["state"] in ("q", "w")
+        and found["attempt"] == attempt - 1
+    )
+    raise LeaseLost(
+        f"The reservation of attempt {attempt} of task {task_id} is no longer valid.",
+        advice="Do not run the task; another attempt will be launched.",
+        is_early=is_early,
+    )

@@ -1,0 +1,297 @@
+"""Launching: slot, reservation, launch, in this order, and the way back from each; what the launching loop writes.
+
+A slot is taken before there is a reservation, so a full launcher reserves nothing; who loses the reservation gives the
+slot back. A failed launch takes the reservation back with it: no attempt was made, so the same one is launched again.
+Every step is a transaction of its own, and what is left by a process that died between two is found from the rows.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.launching import (
+    ERROR_CHARACTERS_MAX,
+    LAUNCH_FAILED_CODE,
+    LAUNCHES_MAX,
+    relaunch_seconds,
+    token_hash,
+)
+from holdfast.core.tasks.classify import RetryReason, Rule
+from holdfast.core.tasks.failure import LOST_CODE, Failure
+from holdfast.core.tasks.outcome import Failed, Lost, Outcome
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.launching.attach import LAUNCHING_SECONDS, reserve
+from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_LAUNCHABLE = sql("launchable")
+_TAKE_SLOT = sql("take_slot")
+_FREE_SLOT = sql("free_slot")
+_FREE_SLOTS = sql("free_slots")
+_LAUNCHED = sql("launched")
+_LOCK_RESERVATION = sql("lock_reservation")
+_FAIL_LAUNCH = sql("fail_launch")
+_UNRESERVE = sql("unreserve")
+_ADOPT_LAUNCH = sql("adopt_launch")
+_LOOK_AT_LAUNCHES = sql("look_at_launches")
+_OVER_LAUNCHES = sql("over_launches")
+_PUT_BACK_LAUNCH = sql("put_back_launch")
+_FORGET_LAUNCH = sql("forget_launch")
+_FORGET_TOKENS = sql("forget_tokens")
+_DECLARE_LAUNCHER = sql("declare_launcher")
+_LAUNCHERS_WANTED = sql("launchers_wanted")
+_LIST_LAUNCHES = sql("list_launches")
+
+_FINAL = Rule(code=LAUNCH_FAILED_CODE, reason=RetryReason.LAUNCH_FAILED, retry=False)
+
+SLOT_SECONDS = 30.0
+"""How long a slot is held for a reservation that is yet to be made."""
+LAUNCH_BATCH = 50
+OVER_BATCH = 100
+
+
+class Launchable(msgspec.Struct, frozen=True):
+    """A queued task whose worker is to be launched, and the attempt that would be."""
+
+    task_id: int
+    attempt: int
+    tenant_id: int
+    launcher: str
+    action: str
+    queue: str
+    tenant: str
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """A reserved attempt and what its launch needs: the slot's holder, and the token for the worker."""
+
+    of: Launchable
+    holder: Any
+    lease_token: Any
+    token: str
+
+
+class OverLaunch(msgspec.Struct, frozen=True):
+    """A launch whose attempt is over; `is_reported` if its worker said so itself."""
+
+    task_id: int
+    attempt: int
+    launcher: str
+    handle: str | None
+    state: str
+    is_reported: bool
+    age_seconds: float
+
+
+class OpenLaunch(msgspec.Struct, frozen=True):
+    """A launch that nobody attached to yet."""
+
+    task_id: int
+    attempt: int
+    launcher: str
+    handle: str
+    lease_token: Any
+    age_seconds: float
+
+
+async def find_launchable(database: Database, *, limit: int = LAUNCH_BATCH) -> list[Launchable]:
+    """The next tasks to launch a worker for, at most `limit` of a lane."""
+    return [Launchable(*row) for row in await database.fetch(_LAUNCHABLE, limit)]
+
+
+async def take_slot(database: Database, one: Launchable, *, slots: int) -> uuid.UUID | None:
+    """The holder of a slot taken for this launch, or None if all of them are."""
+    holder = uuid.uuid4()
+    # Two that look at once see the same free slot; who comes second looks again, and there are only so many slots.
+    for _ in range(slots):
+        taken = await database.fetch(
+            _TAKE_SLOT, one.launcher, slots, one.tenant_id, one.task_id, one.attempt, holder, SLOT_SECONDS
+        )
+        if taken:
+            return holder
+    return None
+
+
+async def free_slot(database: Database, holder: uuid.UUID) -> None:
+    await database.fetch(_FREE_SLOT, holder)
+
+
+async def reserve_launch(
+    database: Database, one: Launchable, holder: uuid.UUID, *, launch_seconds: float
+) -> Launch | None:
+    """Reserve the attempt, unique per (task, attempt). Who comes second gives the slot back and does nothing."""
+    async with database.transaction() as session:
+        made = await reserve(
+            session,
+            one.task_id,
+            launch_seconds=launch_seconds,
+            attempt=one.attempt,
+            launcher=one.launcher,
+            holder=holder,
+        )
+    if made is None:
+        await free_slot(database, holder)
+        return None
+    return Launch(of=one, holder=holder, lease_token=made.lease_token, token=made.token)
+
+
+async def launched(database: Database, launch: Launch, handle: str) -> None:
+    """Remember what the platform calls it."""
+    await database.fetch(_LAUNCHED, launch.of.task_id, launch.of.attempt, launch.holder, handle)
+
+
+async def launch_failed(database: Database, catalog: Catalog, launch: Launch, error: str) -> Settled:
+    """Take a failed launch back: slot and reservation go, and the same attempt is launched again later, or fails.
+
+    Nothing happens if the worker came all the same, the task was canceled, or the reservation is over.
+    """
+    one = launch.of
+    async with database.transaction() as session:
+        row = await session.fetchrow(_LOCK_RESERVATION, one.task_id, one.attempt, launch.lease_token)
+        if row is None:
+            return NOTHING_SETTLED
+        text = error[:ERROR_CHARACTERS_MAX]
+        failures = await session.fetchval(_FAIL_LAUNCH, one.task_id, one.attempt, launch.holder, text)
+        if failures is None:
+            return NOTHING_SETTLED
+        if failures < LAUNCHES_MAX:
+            delay = relaunch_seconds(failures, jitter=random.random())
+            await session.fetch(_UNRESERVE, one.task_id, one.attempt, launch.lease_token, delay)
+            return NOTHING_SETTLED
+        message = f"No worker could be launched in {failures} tries: {text}"
+        return await _fail(session, catalog, row, Failure(code=LAUNCH_FAILED_CODE, message=message))
+
+
+async def _fail(session: Session, catalog: Catalog, row: Any, failure: Failure) -> Settled:
+    """The launches were the retries, so no further attempt follows. No breaker counts it: the action never ran."""
+    await catalog.learn((), [row["policy_id"]], session=session)
+    policy = replace(catalog.policy(row["policy_id"]), rules=(_FINAL,))
+    return await settle(session, catalog, [_report(row, Failed(failure), policy)])
+
+
+def _report(row: Any, outcome: Outcome, policy: RetryPolicy | None = None) -> Report:
+    lease = (row["task_id"], row["attempt"], row["lease_token"])
+    return Report(*lease, row["policy_id"], row["retries"], row["losses"], outcome, policy=policy)
+
+
+async def adopt_launch(database: Database, launchers: Sequence[str]) -> Launch | None:
+    """Take over one launch that another launcher began and did not finish, if there is one."""
+    token = secrets.token_urlsafe(32)
+    row = await database.fetchrow(_ADOPT_LAUNCH, list(launchers), token_hash(token), LAUNCHING_SECONDS)
+    if row is None:
+        return None
+    one = Launchable(
+        row["task_id"],
+        row["attempt"],
+        row["tenant_id"],
+        row["launcher"],
+        row["action"],
+        row["queue"],
+        row["tenant"],
+    )
+    return Launch(of=one, holder=row["holder"], lease_token=row["lease_token"], token=token)
+
+
+async def open_launches(database: Database, launcher: str, *, asked_seconds: float) -> list[OpenLaunch]:
+    """Launches to ask the platform about, because nobody attached and nobody asked for a while."""
+    rows = await database.fetch(_LOOK_AT_LAUNCHES, launcher, asked_seconds, OVER_BATCH)
+    return [OpenLaunch(*row) for row in rows]
+
+
+async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, detail: str) -> Settled:
+    """The platform says that the worker is gone and it never attached: lost, without waiting for the launch time."""
+    async with database.transaction() as session:
+        row = await session.fetchrow(_LOCK_RESERVATION, one.task_id, one.attempt, one.lease_token)
+        if row is None:
+            return NOTHING_SETTLED
+        await catalog.learn((), [row["policy_id"]], session=session)
+        outcome = Lost(Failure(code=LOST_CODE, message=f"The launched worker stopped without attaching: {detail}"))
+        report = _report(row, outcome)
+        return await settle(session, catalog, [report])
+
+
+async def over_launches(database: Database, launcher: str) -> list[OverLaunch]:
+    """Launches whose attempt is over: what was launched is to be stopped, and the launch forgotten."""
+    return [OverLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, launcher, OVER_BATCH)]
+
+
+async def put_back_launch(database: Database, one: OverLaunch) -> None:
+    """It could not be ended now: others go first."""
+    await database.fetch(_PUT_BACK_LAUNCH, one.task_id, one.attempt)
+
+
+async def forget_launch(database: Database, one: OverLaunch) -> None:
+    await database.fetch(_FORGET_LAUNCH, one.task_id, one.attempt)
+
+
+async def tidy_launches(database: Database) -> None:
+    """Delete slots that nobody holds and tokens past their time."""
+    await database.fetch(_FREE_SLOTS)
+    await database.fetch(_FORGET_TOKENS)
+
+
+async def launchers_wanted(database: Database) -> list[str]:
+    """Every launcher that some action names."""
+    return [row[0] for row in await database.fetch(_LAUNCHERS_WANTED)]
+
+
+async def declare_launcher(
+    database: Database, name: str, *, kind: str, slots: int, tenants: Sequence[str], actions: Sequence[str]
+) -> None:
+    """Say that somebody here can launch with it, and for whom; none named means for all."""
+    await database.fetch(_DECLARE_LAUNCHER, name, kind, slots, list(tenants), sorted(actions))
+
+
+class LaunchView(msgspec.Struct, frozen=True):
+    """One launch as people see it."""
+
+    task_id: str
+    attempt: int
+    launcher: str
+    action: str | None
+    state: str
+    handle: str | None
+    failures: int
+    error: str
+    created_at: datetime
+    launched_at: datetime | None
+    attached_at: datetime | None
+    slot: int | None
+    next_at: datetime | None
+
+
+_STATES = {"p": "launching", "l": "launched", "a": "attached", "f": "failed"}
+
+
+async def list_launches(database: Database, tenant_id: int, *, limit: int) -> list[LaunchView]:
+    """What is being launched, or was and is not over."""
+    rows = await database.fetch(_LIST_LAUNCHES, tenant_id, limit)
+    return [
+        LaunchView(
+            task_id=str(row["task_id"]),
+            attempt=row["attempt"],
+            launcher=row["launcher"],
+            action=row["action"],
+            state=_STATES[row["state"]],
+            handle=row["handle"],
+            failures=row["failures"],
+            error=row["error"],
+            created_at=row["created_at"],
+            launched_at=row["launched_at"],
+            attached_at=row["attached_at"],
+            slot=row["slot"],
+            next_at=row["due_at"] if row["state"] == "f" else None,
+        )
+        for row in rows
+    ]

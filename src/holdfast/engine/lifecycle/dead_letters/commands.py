@@ -1,0 +1,239 @@
+"""What an operator may do about dead letters: re-drive a task or a group, ignore, abandon, call it resolved.
+
+Always with a reason, which is kept. A task is requeued at once, in one transaction; a group is asked for in batches and
+dispatched by the sweep, so that a hundred thousand letters are not one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, Disposition, LetterState, valid_dispatches
+from holdfast.core.values.bounds import required_reason
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.dispatch_transaction import REINJECT, dispatching
+from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_effects
+from holdfast.engine.engine import Engine
+from holdfast.engine.idempotency import Once
+from holdfast.engine.lifecycle.dead_letters.requeue import By, Requeued, redrive_task, request, with_its_run
+from holdfast.engine.lifecycle.runs.commands import cancel_run_in
+from holdfast.engine.lifecycle.runs.redrive import plan_redrive
+from holdfast.engine.lifecycle.tasks.retry import not_retryable, requeued
+from holdfast.engine.publish import follow_up
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.statements import sql
+
+_DEAD_TASK = sql("dead_task")
+_GROUP_LETTERS = sql("group_letters")
+_IGNORE_LETTERS = sql("ignore_letters")
+_CLOSE_LETTERS = sql("close_letters")
+_UNRESOLVED_LETTERS = sql("unresolved_letters")
+
+REQUEST_BATCH = 1_000
+ABANDON_BATCH = 100
+"""Their runs are canceled in the same transaction, and locked as long."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How many letters an operator moved, and of how many tasks."""
+
+    letters: int
+    tasks: int
+
+
+async def redrive(
+    engine: Engine,
+    tenant_id: int,
+    task_id: int,
+    *,
+    actor: str,
+    reason: str,
+    dispatches: int = DISPATCHES_MAX,
+    once: Once | None = None,
+    answer: Callable[[Requeued], Any] = lambda done: done,
+) -> Requeued:
+    """Run one dead task again, whatever its generation spent; its run goes with it.
+
+    `DispatchFailed` if the database failed it as a whole. Asked `once`, what `answer` makes of it is kept with it, and
+    answers a repetition.
+    """
+    by = By(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
+    async with dispatching(engine.database, REINJECT, f"The re-drive of task {task_id}") as session:
+        if once is not None:
+            await once.begin(session)
+        done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
+        if done is None:
+            raise await not_retryable(session, tenant_id, task_id)
+        await audit(
+            session, tenant_id, [requeued("dead.redrive", done, before="failed")], actor=actor, reason=by.reason
+        )
+        if once is not None:
+            await once.keep(session, answer(done))
+    await follow_up(engine, done.news)
+    return done
+
+
+async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[EffectView]:
+    """What a re-drive of a dead task meets: effects without an answer, which it may do a second time, and effects that
+    were undone (`compensated_by`), at which it fails; its own and those of the nodes of its run that are reset with it.
+    Changes nothing; refused as the re-drive would be."""
+    async with engine.database.transaction() as session:
+        dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+        if dead is None or dead["state"] != "f":
+            raise await not_retryable(session, tenant_id, task_id)
+        reset = [task_id]
+        if dead["run_id"] is not None:
+            try:
+                reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+            except Conflict as error:
+                raise with_its_run(task_id, dead["is_canceled"], error.detail) from error
+    undone = await undone_effects(engine.database, tenant_id, reset)
+    return [*await unknown_effects(engine.database, tenant_id, reset), *undone]
+
+
+async def redrive_group(
+    engine: Engine,
+    tenant_id: int,
+    fingerprint: str,
+    *,
+    actor: str,
+    reason: str,
+    dispatches: int = DISPATCHES_MAX,
+    once: Once | None = None,
+    answer: Callable[[Asked], Any] = lambda asked: asked,
+) -> Asked:
+    """Ask for every letter of a group to be retried that is open or was left; the sweep dispatches them.
+
+    Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
+    `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
+    """
+    by = By(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
+    after = asked = 0
+    while True:
+        async with engine.database.transaction() as session:
+            if once is not None and not after:
+                await once.begin(session)
+            page = await session.fetch(_GROUP_LETTERS, tenant_id, fingerprint, after, REQUEST_BATCH)
+            if not page:
+                break
+            count = await request(session, [row["dead_letter_id"] for row in page], by)
+            change = _group_change(fingerprint, page, count)
+            await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
+            asked += count
+        after = page[-1]["dead_letter_id"]
+    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1, False):
+        raise _no_group(fingerprint)
+    done = Asked(asked, asked)
+    if once is not None:
+        async with engine.database.transaction() as session:
+            await once.keep(session, answer(done))
+    return done
+
+
+async def ignore(
+    engine: Engine,
+    tenant_id: int,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
+    actor: str,
+    reason: str,
+    abandons: bool = False,
+) -> Asked:
+    """Know and leave the unresolved letters of a task or group.
+
+    To abandon them, and those ignored before, also cancels the runs they belong to, in the same transaction. Repeated,
+    it cancels what is still open of these.
+    """
+    why = required_reason(reason)
+    how = Disposition.ABANDONED if abandons else Disposition.IGNORED
+    who = {"actor": actor, "reason": why}
+    moved: list[int] = []
+    async for page in _unresolved(engine, tenant_id, task_id, fingerprint, with_ignored=abandons):
+        async with engine.database.transaction() as session:
+            ids = [row["dead_letter_id"] for row in page]
+            rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
+            changes = [_letter_change("dead.ignore", row, LetterState.IGNORED, how) for row in rows]
+            run_ids = sorted({row["run_id"] for row in page if abandons} - {None})
+            ended = [await cancel_run_in(session, engine.catalog, tenant_id, run_id, **who) for run_id in run_ids]
+            canceled = [done for done in ended if done is not None]
+            changes += [done.change for done in canceled]
+            await audit(session, tenant_id, changes, **who)
+        moved += [row["task_id"] for row in rows]
+        grace = engine.settings.worker.cancel_grace_seconds
+        for done in canceled:
+            news = await done.ask_tasks(engine.database, engine.catalog, tenant_id, actor, why, grace)
+            await follow_up(engine, news)
+    return Asked(len(moved), len(set(moved)))
+
+
+async def resolve(
+    engine: Engine,
+    tenant_id: int,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
+    actor: str,
+    reason: str,
+) -> Asked:
+    """Call the letters of a task or group dealt with: somebody mended by hand what they stood for. What was asked to be
+    retried is retried no more."""
+    why = required_reason(reason)
+    moved: list[int] = []
+    async for page in _unresolved(engine, tenant_id, task_id, fingerprint):
+        async with engine.database.transaction() as session:
+            ids = [row["dead_letter_id"] for row in page]
+            rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
+            changes = [_letter_change("dead.resolve", row, LetterState.RESOLVED, Disposition.RESOLVED) for row in rows]
+            await audit(session, tenant_id, changes, actor=actor, reason=why)
+        moved += [row["task_id"] for row in rows]
+    return Asked(len(moved), len(set(moved)))
+
+
+def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:
+    states = [row["state"] for row in page]
+    return Change(
+        verb="dead.redrive",
+        subject_kind="dead_group",
+        subject_id=fingerprint,
+        before={state.value: states.count(state) for state in (LetterState.OPEN, LetterState.IGNORED)},
+        after={LetterState.RETRY_REQUESTED.value: count},
+    )
+
+
+def _letter_change(verb: str, row: Any, state: LetterState, disposition: Disposition) -> Change:
+    return Change(
+        verb=verb,
+        subject_kind="dead_letter",
+        subject_id=str(row["dead_letter_id"]),
+        before={"state": row["was"], "disposition": row["was_disposition"]},
+        after={"state": state.value, "disposition": disposition.value},
+    )
+
+
+async def _unresolved(
+    engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None, *, with_ignored: bool = False
+) -> AsyncIterator[list[Any]]:
+    """The unresolved letters of a task or group, page by page; `NotFound` if there is none."""
+    after = 0
+    size = ABANDON_BATCH if with_ignored else REQUEST_BATCH
+    while rows := await engine.database.fetch(
+        _UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, size, with_ignored
+    ):
+        after = rows[-1]["dead_letter_id"]
+        yield list(rows)
+    if not after and fingerprint is not None:
+        raise _no_group(fingerprint)
+    if not after:
+        raise NotFound(f"Task {task_id} has no unresolved dead letter.", code="dead_letter_not_found")
+
+
+def _no_group(fingerprint: str) -> NotFound:
+    return NotFound(
+        f"There is no unresolved dead letter with the fingerprint {fingerprint!r}.",
+        code="dead_group_not_found",
+        advice="See `holdfast dead groups`.",
+    )

@@ -1,0 +1,89 @@
+"""Reinject: put one dead task back, the way a consumer of a dead-letter queue would.
+
+Two layers keep workers apart: a letter that was taken is out of sight for the visibility timeout, and a lease on the
+task comes before anything is changed. A lease held by another is no error: the letter is handed back. The lease is
+always released; that of a worker that died lapses.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from holdfast.core.values.bounds import valid_worker_id
+from holdfast.engine.audit import audit
+from holdfast.engine.dispatch_transaction import REINJECT, dispatching
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.dead_letters.requeue import By, Requeued, redrive_task
+from holdfast.engine.lifecycle.tasks.retry import requeued
+from holdfast.engine.publish import follow_up
+from holdfast.errors import Conflict, Invalid
+from holdfast.store.database import AWAY
+from holdfast.store.statements import sql
+
+_TAKE_LETTER = sql("take_letter")
+_HAND_BACK = sql("hand_back_letter")
+_LEASE = sql("lease_dead_task")
+_RELEASE = sql("release_dead_task")
+
+log = logging.getLogger("holdfast.dead")
+
+VISIBILITY_SECONDS_MAX = 43_200.0
+
+
+class Reinjected(msgspec.Struct, frozen=True):
+    """Whether a task went back to its queue, and which one was looked at; None when there was none."""
+
+    reinjected: bool
+    task_id: str | None
+
+
+async def reinject_once(
+    engine: Engine, worker_id: str, visibility_timeout_seconds: float, *, tenant_id: int | None = None
+) -> Reinjected:
+    """Take the oldest open letter (of the engine's tenant unless another is named) and run its task again."""
+    tenant_id = engine.tenant_id if tenant_id is None else tenant_id
+    if not 0 < visibility_timeout_seconds <= VISIBILITY_SECONDS_MAX:
+        raise Invalid(
+            f"The visibility timeout must be more than 0 and at most {VISIBILITY_SECONDS_MAX:g} seconds.",
+            code="invalid_visibility_timeout",
+        )
+    worker_id = valid_worker_id(worker_id)
+    taken = await engine.database.fetchrow(_TAKE_LETTER, tenant_id, visibility_timeout_seconds)
+    if taken is None:
+        return Reinjected(False, None)
+    task_id: int = taken["task_id"]
+    leased = await engine.database.fetchrow(_LEASE, task_id, worker_id, visibility_timeout_seconds)
+    if leased is None:
+        await engine.database.fetch(_HAND_BACK, taken["dead_letter_id"])
+        return Reinjected(False, str(task_id))
+    try:
+        done = await _redrive(engine, tenant_id, task_id, worker_id)
+    finally:
+        await _release(engine, task_id, worker_id)
+    if done is not None:
+        await follow_up(engine, done.news)
+    return Reinjected(done is not None, str(task_id))
+
+
+async def _release(engine: Engine, task_id: int, worker_id: str) -> None:
+    try:
+        await engine.database.fetch(_RELEASE, task_id, worker_id)
+    except AWAY as error:
+        # What became of the task is what the caller has to hear.
+        log.warning("the lease on dead task %s was not released and will lapse: %s", task_id, error)
+
+
+async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str) -> Requeued | None:
+    """Requeue the task; None when it is not failed any more or its run cannot go on."""
+    try:
+        async with dispatching(engine.database, REINJECT, f"The reinjection of task {task_id}") as session:
+            by = By(worker_id, "reinjected", lifts_pause=False)
+            done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
+            if done is not None:
+                change = requeued("dead.reinject", done, before="failed")
+                await audit(session, tenant_id, [change], actor=worker_id, reason=by.reason)
+            return done
+    except Conflict:
+        return None

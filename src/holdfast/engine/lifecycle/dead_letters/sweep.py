@@ -1,0 +1,181 @@
+"""The sweep over dead letters: re-drive what was asked for, resolve what succeeded, park what keeps failing.
+
+A bounded pass, at start-up and on each tick, by any number of processes at once. `core.dead.judge` decides about each
+letter; here letters are locked, judged by what is true under the lock, and moved. Never calls an effect: a re-drive
+puts the task or run back into its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead_letters.dead_letter import (
+    AUDIT_OUTCOME,
+    DISPATCHER_ACTOR,
+    RECOVERABLE,
+    RESUME_REASON,
+    LetterFacts,
+    LetterState,
+    RunStand,
+    Verdict,
+    judge,
+    stand_of_run,
+)
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.for_each_row import apart
+from holdfast.engine.lifecycle.dead_letters.open_for_node import resolve_mended
+from holdfast.engine.lifecycle.dead_letters.requeue import (
+    By,
+    Dispatched,
+    adopt,
+    dispatch_run,
+    dispatch_tasks,
+    letters_of,
+)
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.errors import Conflict
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_LETTERS_TO_SWEEP = sql("letters_to_sweep")
+_LOCK_LETTERS = sql("lock_letters")
+_LOCK_RUN_LETTERS = sql("lock_run_letters")
+_LOCK_RUN = sql("lock_run")
+_NODES_AT_REST = sql("nodes_at_rest")
+_RESOLVE_SUPERSEDED = sql("resolve_superseded")
+_EXHAUST_LETTERS = sql("exhaust_letters")
+_ROUSE_FORGOTTEN = sql("rouse_forgotten")
+_PARK_LEFT = sql("park_left")
+_CLOSE_REPLACED = sql("close_replaced")
+
+SWEEP_BATCH = 500
+ADOPT_BATCH = 500
+_BY = By(DISPATCHER_ACTOR, RESUME_REASON)
+
+
+class Swept(msgspec.Struct):
+    """What one pass did: `count` letters whose transition it stored, and what to announce.
+
+    `after` continues with the next page; it is 0 when this was the last one.
+    """
+
+    count: int = 0
+    after: int = 0
+    news: News = NO_NEWS
+
+
+async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, limit: int = SWEEP_BATCH) -> Swept:
+    """Judge at most `limit` letters, those after a letter's id. What is left or lost to a race counts nothing."""
+    page = await database.fetch(_LETTERS_TO_SWEEP, after, limit)
+    swept = Swept(after=page[-1]["dead_letter_id"] if len(page) == limit else 0)
+    if plain := [row["dead_letter_id"] for row in page if row["run_id"] is None]:
+        async with database.transaction() as session:
+            await _sweep_tasks(session, plain, swept)
+    # One run may own several letters: it is requeued once for all of them.
+    for run_id, tenant_id in dict.fromkeys((row["run_id"], row["tenant_id"]) for row in page):
+        if run_id is not None:
+            with apart("sweep", {"run_id": run_id}):
+                async with database.transaction() as session:
+                    await _sweep_run(session, catalog, run_id, tenant_id, swept)
+    return swept
+
+
+async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
+    """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, park those
+    whose task or run was canceled, and close those of runs that were replaced and of nodes that were mended.
+
+    The first happens only while workers older than dead letters still run.
+    """
+    async with database.transaction() as session:
+        adopted = await adopt(session, limit=limit)
+        roused = await session.fetch(_ROUSE_FORGOTTEN, limit)
+        parked = await session.fetch(_PARK_LEFT, limit, DISPATCHER_ACTOR)
+        closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
+        mended = await resolve_mended(session, None, limit=limit)
+    return adopted + len(roused) + len(parked) + len(closed) + mended
+
+
+async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:
+    rows = await session.fetch(_LOCK_LETTERS, list(dead_letter_ids))
+    judged = [(row, judge(_facts(row, RunStand(row["stand"]), row["owner_id"]), at=row["at"])) for row in rows]
+    await _conclude(session, judged, swept)
+    due = [row for row, verdict in judged if verdict is Verdict.REDRIVE]
+    for tenant_id in sorted({row["tenant_id"] for row in due}):
+        letters = letters_of(row for row in due if row["tenant_id"] == tenant_id)
+        await _count(session, tenant_id, swept, await dispatch_tasks(session, tenant_id, letters, _BY))
+
+
+async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id: int, swept: Swept) -> None:
+    rows = await session.fetch(_LOCK_RUN_LETTERS, run_id, tenant_id)
+    run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    stand = RunStand.GONE if run is None else _stand(run)
+    owner_id = None if run is None else run["tenant_id"]
+    # A letter whose node is under way is left, whatever else of the run failed: nothing would be tried for it.
+    resting = await _resting(session, run_id, rows) if stand in RECOVERABLE else frozenset()
+    otherwise = RunStand.ACTIVE if stand in RECOVERABLE else stand
+    judged = []
+    for row in rows:
+        own = stand if row["node_no"] in resting else otherwise
+        judged.append((row, judge(_facts(row, own, owner_id), at=row["at"])))
+    await _conclude(session, judged, swept)
+    if due := letters_of(row for row, verdict in judged if verdict is Verdict.REDRIVE):
+        try:
+            done, _ = await dispatch_run(session, catalog, tenant_id, run_id, due, (), _BY)
+        except Conflict:
+            return
+        await _count(session, tenant_id, swept, done)
+
+
+async def _resting(session: Session, run_id: int, rows: Sequence[Any]) -> frozenset[int]:
+    """The nodes of a locked run's letters that a re-drive would reset."""
+    found = await session.fetch(_NODES_AT_REST, run_id, [row["node_no"] for row in rows])
+    return frozenset(row["node_no"] for row in found)
+
+
+async def _conclude(session: Session, judged: Sequence[tuple[Any, Verdict]], swept: Swept) -> None:
+    """Store the ends: superseded letters are resolved, exhausted ones parked."""
+    for verdict, statement in ((Verdict.RESOLVE, _RESOLVE_SUPERSEDED), (Verdict.EXHAUST, _EXHAUST_LETTERS)):
+        if ids := [row["dead_letter_id"] for row, found in judged if found is verdict]:
+            swept.count += len(await session.fetch(statement, ids, DISPATCHER_ACTOR))
+
+
+def _facts(row: Any, stand: RunStand, owner_id: int | None) -> LetterFacts:
+    return LetterFacts(
+        state=LetterState(row["state"]),
+        tenant_id=row["tenant_id"],
+        owner_id=owner_id,
+        stand=stand,
+        is_superseded=row["is_superseded"],
+        dispatches=row["dispatches"],
+        dispatches_max=row["dispatches_max"],
+        dispatched_at=row["dispatched_at"],
+        can_retry=row["can_retry"],
+    )
+
+
+def _stand(run: Any) -> RunStand:
+    return stand_of_run(
+        state=run["state"], failed=run["failed"], is_paused=run["is_paused"], is_canceled=run["is_canceled"]
+    )
+
+
+async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatched) -> None:
+    """Count what was requeued, and leave its rows in the audit log: the last thing of the transaction."""
+    swept.count += len(done.letters)
+    swept.news = swept.news.and_(done.news)
+    after = {"state": LetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}
+    changes = [
+        Change(
+            verb="dead.dispatch",
+            subject_kind="dead_letter",
+            subject_id=str(letter.dead_letter_id),
+            before={"state": letter.state},
+            after=after,
+        )
+        for letter in done.letters
+    ]
+    await audit(session, tenant_id, changes, actor=DISPATCHER_ACTOR, reason=RESUME_REASON)

@@ -1,0 +1,132 @@
+"""Approvals: a person says yes or no to a node that waits for it, once, under the lock of its run.
+
+The answer, what it does to the run and its row in the audit log are one transaction: of two who answer at once one
+wins, and the other is told who did. An answer may come before the node asks; it is then kept until the node does. A
+node that runs again asks again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.flows.nodes import Node
+from holdfast.core.flows.progress import NodeRow
+from holdfast.core.tasks.states import ENDS
+from holdfast.core.values import bounds
+from holdfast.core.values.bounds import no_run
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
+from holdfast.engine.lifecycle.runs.release import advance
+from holdfast.engine.lifecycle.runs.signals import take
+from holdfast.engine.lifecycle.runs.taskless_nodes import APPROVAL_PREFIX
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.queries.runs import no_node
+from holdfast.errors import Conflict, Invalid
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_STANDING = sql("approval_standing")
+_SEND_SIGNAL = sql("send_signal")
+_READ_SIGNAL = sql("read_signal")
+
+_NODE_WORDS = {**ENDS, "k": "skipped", "u": "not run: an upstream failed"}
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was taken; `is_early` if the node has not asked yet and it is kept until then."""
+
+    is_given: bool
+    is_early: bool
+    news: News
+
+
+async def answer_approval(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    name: str,
+    *,
+    is_given: bool,
+    actor: str,
+    reason: str,
+) -> Answered:
+    """Give or refuse the approval of one node; `NotFound` without it, `Conflict` if it is answered or too late."""
+    if reason:
+        bounds.valid_reason(reason)
+    bounds.valid_actor(actor)
+    said = {"approved": is_given, "by": actor, "comment": reason}
+    payload = json_codec.encode(said, bytes_max=bounds.INPUT_BYTES_MAX, what="input")
+    async with database.transaction() as session:
+        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+        if found is None:
+            raise no_run(run_id)
+        await catalog.flows.learn([found["snapshot_id"]], session)
+        plan = catalog.flows.snapshot(found["snapshot_id"]).plan
+        node_no = plan.number.get(name)
+        if node_no is None:
+            raise no_node(run_id, name, list(plan.number))
+        key = _key_of(run_id, plan.nodes[node_no])
+        standing = await session.fetchrow(_STANDING, run_id, node_no, tenant_id, key)
+        _require_open(run_id, name, found, standing)
+        signal_id = await session.fetchval(_SEND_SIGNAL, tenant_id, key, run_id, actor, payload)
+        is_early = standing["state"] != "w"
+        news = NO_NEWS
+        if not is_early:
+            [run] = await lock_runs(session, catalog, [run_id])
+            news = await _end(session, catalog, run, node_no, standing, signal_id)
+        change = Change(
+            verb="run.approve" if is_given else "run.reject",
+            subject_kind="run",
+            subject_id=str(run_id),
+            before={"node": name, "asked": not is_early},
+            after={"node": name, "approved": is_given},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return Answered(is_given=is_given, is_early=is_early, news=news)
+
+
+def _key_of(run_id: int, node: Node) -> str:
+    if node.config.get("approval") is not True:
+        raise Invalid(
+            f"{node.name} of run {run_id} waits for no approval: it is a node of kind {node.kind}.",
+            code="not_an_approval",
+            advice="See `holdfast run waiting` for what waits.",
+        )
+    return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
+
+
+def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
+    """Refuse an answer that comes second, too late, or to nobody; the reason closest to the node is told."""
+    code, why = "", ""
+    if standing["is_answered"]:
+        said = json_codec.decode(standing["payload"])
+        is_given = isinstance(said, dict) and said.get("approved") is True
+        who = standing["actor"] or "somebody"
+        code, why = "approval_answered", f"{who} {'approved' if is_given else 'rejected'} it already"
+    elif standing["is_overdue"]:
+        code, why = "approval_overdue", "its time is over"
+    elif standing["state"] in _NODE_WORDS:
+        code, why = "approval_over", f"it is {_NODE_WORDS[standing['state']]} already"
+    elif run["state"] != "o" or run["is_canceled"]:
+        code, why = "run_not_open", f"the run is {ENDS.get(run['state'], 'being canceled')}"
+    if code:
+        raise Conflict(
+            f"The approval of {name} of run {run_id} cannot be answered: {why}.",
+            code=code,
+            advice=f"See `holdfast run why {run_id}`; a node that runs again asks again.",
+            run_id=str(run_id),
+            node=name,
+        )
+
+
+async def _end(session: Session, catalog: Catalog, run: LockedRun, node_no: int, standing: Any, signal_id: int) -> News:
+    run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=standing["attempt"], generation=standing["generation"])
+    run.left += 1
+    run.ends.append(await take(session, run, node_no, await session.fetchrow(_READ_SIGNAL, signal_id, run.row.run_id)))
+    return await advance(session, catalog, [run])

@@ -1,0 +1,238 @@
+"""Cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
+
+All take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
+of its own, and a pass finds what a crash left unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.core.tasks.states import ENDS, TaskState
+from holdfast.core.values.bounds import no_run
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.dispatch_transaction import RETRY, dispatching
+from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_effects
+from holdfast.engine.for_each_row import Pages, all_in_turn, apart
+from holdfast.engine.idempotency import Once
+from holdfast.engine.lifecycle.dead_letters.requeue import By, dispatch_run, hold_runs
+from holdfast.engine.lifecycle.runs.items import drop_items
+from holdfast.engine.lifecycle.runs.locked_run import lock_runs
+from holdfast.engine.lifecycle.runs.redrive import Redriven, plan_redrive
+from holdfast.engine.lifecycle.runs.release import advance
+from holdfast.engine.lifecycle.tasks.cancel import cancel_in
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.errors import Conflict
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_SEE_RUN = sql("see_run")
+_CANCEL_RUN = sql("cancel_run")
+_CANCEL_WAITS = sql("cancel_waits")
+_CANCELING_RUNS = sql("canceling_runs")
+_CHILDREN_TO_CANCEL = sql("children_to_cancel")
+_TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
+
+CANCEL_BATCH = 1_000
+RUNS_BATCH = 100
+NAMES_MAX = 100
+ACTOR = "holdfast:run-cancel"
+
+
+async def cancel_run(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    actor: str,
+    reason: str,
+    grace_seconds: float,
+) -> News:
+    """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
+    async with database.transaction() as session:
+        done = await cancel_run_in(session, catalog, tenant_id, run_id, actor=actor, reason=reason)
+        if done is not None:
+            await audit(session, tenant_id, [done.change], actor=actor, reason=reason)
+    if done is None:
+        raise await refused(database, tenant_id, run_id, "canceled")
+    return await done.ask_tasks(database, catalog, tenant_id, actor, reason, grace_seconds)
+
+
+class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was ended in a transaction: what to record in it, and whose tasks are to be asked to stop after it."""
+
+    run_id: int
+    nodes: int
+    has_tasks: bool
+    change: Change
+    news: News
+
+    async def ask_tasks(
+        self, database: Database, catalog: Catalog, tenant_id: int, actor: str, reason: str, grace_seconds: float
+    ) -> News:
+        """Cancel its tasks, after the commit. A pass finds what nobody came to ask."""
+        if not self.has_tasks:
+            return self.news
+        who = (actor, reason, grace_seconds)
+        return self.news.and_(await cancel_tasks(database, catalog, tenant_id, self.run_id, self.nodes, *who))
+
+
+async def cancel_run_in(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
+) -> CanceledRun | None:
+    """End a run in the caller's transaction, which also records it; None if there is none to end."""
+    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+    if done is None:
+        return None
+    before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
+    change = run_change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
+    if is_open := done["state"] == "o":
+        news = await _cancel_nodes(session, catalog, run_id)
+    else:
+        news = News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
+    return CanceledRun(run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, news=news)
+
+
+async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> News:
+    """Nobody answers the waiting nodes of a canceled run any more, and items that wait their turn never have it."""
+    runs = await lock_runs(session, catalog, [run_id])
+    for run in runs:
+        run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
+        run.left = len(run.ends)
+        await drop_items(session, catalog, run)
+    return await advance(session, catalog, runs)
+
+
+async def cancel_tasks(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    nodes: int,
+    actor: str,
+    reason: str,
+    grace_seconds: float,
+) -> News:
+    """Cancel the tasks of a canceled run, batch by batch."""
+    everything = NO_NEWS
+    while task_ids := [row[0] for row in await database.fetch(_TASKS_TO_CANCEL, run_id, nodes, CANCEL_BATCH)]:
+        async with database.transaction() as session:
+            done = await cancel_in(
+                session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
+            )
+        everything = everything.and_(done.news)
+        if not done.states:
+            break
+    return everything
+
+
+async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
+    """Cancel what canceled runs started: runs of other flows, and tasks that a crash left unasked."""
+    everything = NO_NEWS
+
+    async def tell(row: Any) -> None:
+        nonlocal everything
+        who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
+        async with database.transaction() as session:
+            ended = await _cancel_nodes(session, catalog, row["run_id"])
+        done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
+        everything = everything.and_(ended).and_(done)
+
+    pages = Pages(_CANCELING_RUNS, number="run_id", limit=RUNS_BATCH)
+    await all_in_turn(database, pages, tell, what="cancel")
+    for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
+        with apart("cancel", row), suppress(Conflict):
+            done = await cancel_run(
+                database,
+                catalog,
+                row["tenant_id"],
+                row["run_id"],
+                actor=row["canceled_by"] or ACTOR,
+                reason=row["cancel_reason"] or "",
+                grace_seconds=grace_seconds,
+            )
+            everything = everything.and_(done)
+    return everything
+
+
+async def retry_run(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    actor: str,
+    reason: str,
+    only: str | None = None,
+    once: Once | None = None,
+    answer: Callable[[Redriven], Any] = lambda done: done,
+) -> Redriven:
+    """Run again what failed in a run (or `only` one node), with everything downstream of it.
+
+    Letters that stand for what goes again are marked as retrying. Asked `once`, what `answer` makes of it is kept with
+    it, and answers a repetition. `DispatchFailed` if the database failed it as a whole.
+    """
+    async with dispatching(database, RETRY, f"The retry of run {run_id}") as session:
+        if once is not None:
+            await once.begin(session)
+        held = await hold_runs(session, tenant_id, [run_id])
+        _, done = await dispatch_run(
+            session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
+        )
+        await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
+        if once is not None:
+            await once.keep(session, answer(done))
+    return done
+
+
+def retried(run_id: int, done: Redriven) -> Change:
+    """The audited change that ran a run again."""
+    before: dict[str, Any] = {"generation": done.generation - 1}
+    after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
+    if done.is_resumed:
+        before["paused"], after["paused"] = True, False
+    return run_change("run.retry", run_id, before, after)
+
+
+class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a retry of a run would reset, and what those nodes may have done outside: begun, and without an answer."""
+
+    roots: list[str]
+    reset: list[str]
+    unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
+
+
+async def plan_retry(
+    database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
+) -> PlannedRetry:
+    """Say what `retry_run` would do now, and change nothing; refused as that would be."""
+    async with database.transaction() as session:
+        plan = await plan_redrive(session, catalog, tenant_id, run_id, only=only)
+    unknown = await unknown_effects(database, tenant_id, plan.task_ids)
+    undone = await undone_effects(database, tenant_id, plan.task_ids)
+    return PlannedRetry(roots=plan.roots, reset=plan.reset, unknown_effects=unknown, undone_effects=undone)
+
+
+def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
+    """The audited change of a run."""
+    return Change(verb=verb, subject_kind="run", subject_id=str(run_id), before=before, after=after)
+
+
+async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
+    """Say why a run cannot be paused, resumed or canceled."""
+    row = await database.fetchrow(_SEE_RUN, run_id, tenant_id)
+    if row is None:
+        return no_run(run_id)
+    now = ENDS.get(row["state"]) or (
+        "being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused"
+    )
+    return Conflict(f"Run {run_id} cannot be {word}: it is {now}.", code="run_not_open", run_id=str(run_id))

@@ -1,0 +1,156 @@
+"""Items: a node that maps over a list is as many tasks, gathered in order when the last is over.
+
+Item i of a node is the task `items_first + i`. Its input is the node's input with the list replaced by its i-th member,
+resolved at claim like every other. A paused run lets no further items go, however many of them there are room for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.tasks.states import ENDS, TaskState
+from holdfast.engine.for_each_row import one_by_one
+from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
+from holdfast.engine.notifications import News
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_TAKE_SPAN = sql("take_span")
+_BEGIN_ITEMS = sql("begin_items")
+_KEPT_ITEMS = sql("kept_items")
+_RETRY_ITEMS = sql("retry_items")
+_COUNT_ITEMS = sql("count_items")
+_RELEASE_ITEMS = sql("release_items")
+_FURTHER_ITEMS = sql("further_items")
+_UNRELEASED = sql("unreleased_items")
+_STALLED = sql("stalled_items")
+
+RUNS_BATCH = 100
+LOOK_ITEMS = 100
+"""So many items are looked at beyond those there is room for: of a node that runs again, most may be completed."""
+EVERY = 2**31 - 1
+
+
+async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_no: int, count: int) -> None:
+    """Release a node as `count` tasks, as many at once as it allows; of a failed one only what did not complete."""
+    snapshot = run.snapshot
+    row = run.progress.mark(node_no, "m")
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
+    # Looked up, not handed over: a node that a full run held back begins in a later transaction than its reset.
+    kept = await session.fetchrow(_KEPT_ITEMS, run.row.run_id, node_no, row.generation) if row.generation > 1 else None
+    if kept is not None and kept["items"] == count and await session.fetch(_RETRY_ITEMS, *where, row.attempt, *kept):
+        await _let_go(session, catalog, run, node_no)
+        return
+    rules = await _rules(session, catalog, run, node_no)
+    limit = snapshot.plan.nodes[node_no].concurrency
+    first_id = await session.fetchval(_TAKE_SPAN, count)
+    at_once = count if limit is None else min(limit, count)
+    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules, row.attempt)
+    run.lanes.add(snapshot.lane_ids[node_no])
+
+
+async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> None:
+    """Let as many items of a node go as it allows at once and did not complete.
+
+    Each look begins where the last one ended: all of them together pass over every item once.
+    """
+    lane_id, *rules = await _rules(session, catalog, run, node_no)
+    limit = run.snapshot.plan.nodes[node_no].concurrency or EVERY
+    where = (run.row.run_id, node_no, limit, run.row.tenant_id)
+    has_more = True
+    while has_more:
+        went = await session.fetchrow(_FURTHER_ITEMS, *where, lane_id, *rules, LOOK_ITEMS)
+        has_more = went is not None and went["has_more"]
+        if went is not None and went["items"]:
+            run.lanes.add(lane_id)
+
+
+async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> None:
+    """Let items go that a pause held back."""
+    for row in await session.fetch(_UNRELEASED, run.row.run_id):
+        await _let_go(session, catalog, run, row["node_no"])
+
+
+async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
+    """Items of a canceled run that were not let go never will be; a node of which nothing else is left ends."""
+    if nodes := [(run.row.run_id, row["node_no"]) for row in await session.fetch(_UNRELEASED, run.row.run_id)]:
+        await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
+
+
+async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> News:
+    """Let items go in runs that were run again and where nobody did; at most `limit` runs."""
+
+    async def move(session: Session, row: Any) -> News:
+        runs = await lock_runs(session, catalog, [row["run_id"]])
+        for run in runs:
+            if not (run.row.is_paused or run.row.is_canceled):
+                await let_items_go(session, catalog, run)
+        return News(set[int]().union(*(run.lanes for run in runs)), [], [])
+
+    return await one_by_one(database, _STALLED, limit=limit, what="items", work=move)
+
+
+async def count_items(
+    session: Session, catalog: Catalog, runs: Iterable[LockedRun], ended: Sequence[tuple[int, int, TaskState]]
+) -> None:
+    """Count items that are over, as (run, node, end); let further ones go, and end nodes with their last."""
+    by_id = {run.row.run_id: run for run in runs}
+    tally = Counter((run_id, node_no, state) for run_id, node_no, state in ended if run_id in by_id)
+    await _count(session, catalog, by_id, sorted({(run_id, node_no) for run_id, node_no, _ in tally}), tally)
+
+
+async def _count(
+    session: Session,
+    catalog: Catalog,
+    by_id: Mapping[int, LockedRun],
+    nodes: Sequence[tuple[int, int]],
+    tally: Counter[tuple[int, int, TaskState]],
+) -> None:
+    rows = await session.fetch(
+        _COUNT_ITEMS,
+        [run_id for run_id, _ in nodes],
+        [node_no for _, node_no in nodes],
+        [sum(tally[*node, state] for state in ENDS.values()) for node in nodes],
+        [tally[*node, TaskState.FAILED] for node in nodes],
+        [tally[*node, TaskState.CANCELED] for node in nodes],
+        [by_id[run_id].row.is_canceled for run_id, _ in nodes],
+        [by_id[run_id].row.is_paused for run_id, _ in nodes],
+    )
+    further: list[tuple[Any, ...]] = []
+    for row in rows:
+        run = by_id[row["run_id"]]
+        if row["state"] != "m":
+            run.ends.append((row["node_no"], ENDS[row["state"]]))
+            run.left += 1
+        elif row["is_canceled"] or row["is_paused"]:
+            continue
+        elif row["items_after"] is None:
+            further += await _next_items(session, catalog, run, row)
+        elif row["items_after"] < row["items"]:
+            await _let_go(session, catalog, run, row["node_no"])
+    if further:
+        await session.fetch(_RELEASE_ITEMS, *(list(column) for column in zip(*further, strict=True)))
+
+
+async def _next_items(session: Session, catalog: Catalog, run: LockedRun, row: Any) -> list[tuple[Any, ...]]:
+    """The items that take the places of those that ended, where the node limits how many run at once."""
+    node_no = row["node_no"]
+    if row["was_next"] == row["items_next"]:
+        return []
+    lane_id, policy_id, priority, *budget = await _rules(session, catalog, run, node_no)
+    rules = (run.row.tenant_id, lane_id, policy_id, priority, *budget, row["generation"], run.row.run_id, node_no)
+    run.lanes.add(lane_id)
+    return [(row["items_first"] + i, *rules) for i in range(row["was_next"], row["items_next"])]
+
+
+async def _rules(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[int, int, int, int, int]:
+    """Lane, policy, priority and budget of a node's tasks."""
+    snapshot = run.snapshot
+    policy_id = snapshot.policy_ids[node_no]
+    await catalog.learn((), [policy_id], session=session)
+    policy = catalog.policy(policy_id)
+    priority = snapshot.priorities[node_no] if run.row.priority is None else run.row.priority
+    return snapshot.lane_ids[node_no], policy_id, priority, policy.max_retries, policy.max_losses

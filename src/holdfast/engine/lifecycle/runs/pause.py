@@ -1,0 +1,112 @@
+"""Pause and resume runs: a paused run releases no node and no item, and so do the runs that it started.
+
+What is queued or runs goes on. Runs of other flows follow in transactions of their own, as with a cancel: a pass pauses
+those whose parent is paused and resumes those that were paused with it, so nobody holds two runs at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.engine.audit import audit
+from holdfast.engine.for_each_row import apart
+from holdfast.engine.lifecycle.runs.commands import refused, run_change
+from holdfast.engine.lifecycle.runs.locked_run import lock_runs
+from holdfast.engine.lifecycle.runs.release import advance, take_up_all
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.errors import Conflict
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_PAUSE_RUN = sql("pause_run")
+_RESUME_RUN = sql("resume_run")
+_CHILDREN_TO_HOLD = sql("children_to_hold")
+_CHILDREN_TO_FREE = sql("children_to_free")
+
+RUNS_BATCH = 100
+
+
+async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
+    """Release nothing more of a run, and of the runs it started, until it is resumed."""
+    if not await _pause(database, tenant_id, run_id, actor=actor, reason=reason, is_held=False):
+        raise await refused(database, tenant_id, run_id, "paused")
+    await hold_children_once(database)
+
+
+async def _pause(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str, is_held: bool) -> bool:
+    async with database.transaction() as session:
+        is_done = await session.fetchrow(_PAUSE_RUN, run_id, tenant_id, actor, reason, is_held) is not None
+        if is_done:
+            change = run_change("run.pause", run_id, {"paused": False}, {"paused": True})
+            await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return is_done
+
+
+async def resume_run(
+    database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
+) -> News:
+    """Let a paused run go on, and the runs that were paused with it. `Conflict` for one of these."""
+    async with database.transaction() as session:
+        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+        if found is not None and found["is_held"]:
+            raise _held(run_id, found["parent_run_id"])
+        news = None if found is None else await _resume(session, catalog, found, actor=actor, reason=reason)
+    if news is None:
+        raise await refused(database, tenant_id, run_id, "resumed")
+    return news.and_(await free_children_once(database, catalog))
+
+
+async def _resume(session: Session, catalog: Catalog, found: Any, *, actor: str, reason: str) -> News | None:
+    """Let a locked run go on, if it is paused."""
+    run_id = found["run_id"]
+    if await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is None:
+        return None
+    [run] = await lock_runs(session, catalog, [run_id])
+    await take_up_all(session, catalog, run)
+    news = await advance(session, catalog, [run])
+    change = run_change("run.resume", run_id, {"paused": True}, {"paused": False})
+    await audit(session, found["tenant_id"], [change], actor=actor, reason=reason)
+    return news
+
+
+async def hold_children_once(database: Database) -> None:
+    """Pause the runs that paused runs started, and what these started."""
+    while rows := await database.fetch(_CHILDREN_TO_HOLD, RUNS_BATCH):
+        held = 0
+        for row in rows:
+            who = {"actor": row["paused_by"] or "", "reason": row["paused_reason"] or ""}
+            with apart("pause", row):
+                held += await _pause(database, row["tenant_id"], row["run_id"], **who, is_held=True)
+        if not held:
+            return
+
+
+async def free_children_once(database: Database, catalog: Catalog) -> News:
+    """Let runs go on that were paused with the one that started them, now that it goes on."""
+    everything = NO_NEWS
+    while rows := await database.fetch(_CHILDREN_TO_FREE, RUNS_BATCH):
+        freed = 0
+        for row in rows:
+            done: News | None = None
+            with apart("resume", row):
+                async with database.transaction() as session:
+                    found = await session.fetchrow(_LOCK_RUN, row["run_id"], row["tenant_id"])
+                    who = {"actor": row["paused_by"] or "", "reason": row["paused_reason"] or ""}
+                    done = await _resume(session, catalog, found, **who) if found and found["is_held"] else None
+            if done is not None:
+                freed += 1
+                everything = everything.and_(done)
+        if not freed:
+            break
+    return everything
+
+
+def _held(run_id: int, parent_run_id: int) -> Conflict:
+    return Conflict(
+        f"Run {run_id} cannot be resumed: it is paused with run {parent_run_id}, which started it.",
+        code="run_not_open",
+        advice=f"Resume that one: `holdfast run resume {parent_run_id}`.",
+        run_id=str(run_id),
+    )

@@ -1,0 +1,257 @@
+"""Re-drive: run again what failed in a run, and everything downstream of it, as a new generation.
+
+The one reset that retry, retry of one node and dead letters share. Planned by `core.redrive` under the run's lock, on
+states read under it; what is under way is left alone. What goes, goes by the ordinary release. A node that failed with
+the run it started goes on with that run, in which what failed runs again in a transaction of its own.
+Whoever asks for a run that is paused lifts the pause; a re-drive that nobody asked for leaves it, and what it resets
+waits with the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.flows.progress import BLOCKED, RELEASED, NodeRow
+from holdfast.core.flows.redrive import Redrive, Reset, redrive
+from holdfast.core.flows.release import Release
+from holdfast.core.tasks.states import ENDS, TaskState
+from holdfast.core.values.bounds import no_run
+from holdfast.engine.datasets.take_back import owe_rows
+from holdfast.engine.lifecycle.runs.locked_run import LockedRun, RunRow
+from holdfast.engine.lifecycle.runs.release import advance, take_up_all
+from holdfast.engine.notifications import News
+from holdfast.errors import Conflict
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_SEE_RUN = sql("see_run")
+_NODE_STATES = sql("node_states")
+_LAST_ATTEMPTS = sql("last_attempts")
+_RESUME_RUN = sql("resume_run")
+_REOPEN_RUN = sql("reopen_run")
+_FORGET_ANSWERS = sql("forget_answers")
+_KEEP_ITEMS = sql("keep_items")
+_KEEP_CHILDREN = sql("keep_children")
+_REPLACE_CHILDREN = sql("replace_children")
+_CLOSE_REPLACED = sql("close_replaced")
+_TASKS_BELOW = sql("tasks_below")
+
+LETTERS_BATCH = 1_000
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What was reset, by node name and number, which of these run their items again instead of making new ones, whether
+    a pause was lifted, and what to announce after the commit."""
+
+    generation: int
+    roots: list[str]
+    reset: list[str]
+    numbers: frozenset[int]
+    keeping: frozenset[int]
+    is_resumed: bool
+    news: News
+
+    def keeps(self, run_id: int, node_no: int, task_id: int) -> bool:
+        """Whether a task of a reset node goes again: the node's own, or an item that is not replaced."""
+        return task_id == run_id + 1 + node_no or node_no in self.keeping
+
+
+class PlannedRedrive(msgspec.Struct, frozen=True):
+    """What would be reset, by node name, and the tasks of those nodes, items among them."""
+
+    roots: list[str]
+    reset: list[str]
+    task_ids: list[int]
+
+
+async def redrive_run(
+    session: Session,
+    catalog: Catalog,
+    tenant_id: int,
+    run_id: int,
+    *,
+    actor: str,
+    reason: str,
+    only: str | int | None = None,
+    priority: int | None = None,
+    lifts_pause: bool = True,
+) -> Redriven:
+    """Reset what failed (or `only` one node, by name or number) with its descendants and let it go again.
+
+    In the caller's transaction. What goes at once goes with another `priority` than its own, if one is named; of a
+    paused run nothing does unless this `lifts_pause`, and then what was held back goes too. `NotFound` without such a
+    run or node; `Conflict` if the run was canceled or has nothing to run again.
+    """
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_LOCK_RUN)
+    is_resumed = False
+    if lifts_pause and found["is_paused"]:
+        is_resumed = await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None
+    run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
+    if priority is not None:
+        run.row = msgspec.structs.replace(run.row, priority=priority)
+    kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
+    if kept:
+        await session.fetch(_KEEP_CHILDREN, kept, run.row.generation)
+    if replaced:
+        gone = [row["run_id"] for row in await session.fetch(_REPLACE_CHILDREN, replaced)]
+        await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, DISPATCHER_ACTOR)
+    reset = [one.node for one in plan.resets]
+    numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
+    await owe_rows(session, tenant_id, run_id, run.row.generation, nodes=numbers, replaced=replaced)
+    if is_resumed:
+        await take_up_all(session, catalog, run)
+    news = (await advance(session, catalog, [run])).and_(News(set(), [], kept))
+    keeping = frozenset(row["node_no"] for row in _with_items(run.snapshot, plan, rows))
+    return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, is_resumed, news)
+
+
+def children_of(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Runs that nodes started which are reset: those they go on with, and those in whose place they start others.
+
+    A node that failed with its run, and gets the same input again, goes on with that run.
+    """
+    number = snapshot.plan.number
+    unmoved, reset = ({number[name] for name in names} for names in (plan.unmoved, [one.node for one in plan.resets]))
+    kept: list[int] = []
+    replaced: list[int] = []
+    for row in rows:
+        if row["child_run_id"] is not None and row["node_no"] in reset:
+            is_kept = row["node_no"] in unmoved and row["letter"] == "f"
+            (kept if is_kept else replaced).append(row["child_run_id"])
+    return sorted(kept), sorted(replaced)
+
+
+async def plan_redrive(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
+) -> PlannedRedrive:
+    """What `redrive_run` would reset now; it raises what that would raise. Changes nothing, and locks nothing."""
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_SEE_RUN)
+    reset = {one.node for one in plan.resets}
+    names = [node.name for node in catalog.flows.snapshot(found["snapshot_id"]).plan.nodes]
+    task_ids: list[int] = []
+    for row in rows:
+        if names[row["node_no"]] in reset:
+            first = row["items_first"]
+            task_ids += [row["task_id"]] if first is None else range(first, first + row["items"])
+    kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
+    for child_id in kept:
+        child = await session.fetchrow(_SEE_RUN, child_id, tenant_id)
+        if child is not None and child["state"] == "f":
+            task_ids += (await plan_redrive(session, catalog, tenant_id, child_id)).task_ids
+    for row in await session.fetch(_TASKS_BELOW, replaced) if replaced else ():
+        task_ids += range(row["first_id"], row["last_id"] + 1)
+    return PlannedRedrive(list(plan.roots), [one.node for one in plan.resets], task_ids)
+
+
+async def _plan(
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None, *, read: str
+) -> tuple[Any, Redrive, list[Any]]:
+    """Plan a re-drive: the run as `read` (under its lock, or only seen), what to reset, and where its nodes stand."""
+    found = await session.fetchrow(read, run_id, tenant_id)
+    if found is None:
+        raise no_run(run_id)
+    if found["is_canceled"]:
+        raise _not_retryable(run_id, "it was canceled")
+    if found["is_replaced"]:
+        raise _not_retryable(run_id, f"run {found['parent_run_id']} started another in its place")
+    await catalog.flows.learn([found["snapshot_id"]], session)
+    snapshot = catalog.flows.snapshot(found["snapshot_id"])
+    rows = await session.fetch(_NODE_STATES, run_id, tenant_id)
+    names = snapshot.plan.names
+    plan = redrive(
+        snapshot.plan.definition,
+        {names[row["node_no"]]: _state(row["state"]) for row in rows},
+        retrying={names[row["node_no"]] for row in rows if row["state"] == "retrying"},
+        only=names[only] if isinstance(only, int) else only,
+    )
+    if not plan.roots:
+        raise _not_retryable(run_id, f"it is {ENDS.get(found['state'], 'open')} and none of its nodes failed")
+    return found, plan, rows
+
+
+async def _reopen(
+    session: Session, catalog: Catalog, found: Any, plan: Redrive, rows: list[Any], *, actor: str, reason: str
+) -> LockedRun:
+    snapshot = catalog.flows.snapshot(found["snapshot_id"])
+    number = snapshot.plan.number
+    numbers = [number[reset.node] for reset in plan.resets]
+    attempts = {row[0]: row[1] for row in await session.fetch(_LAST_ATTEMPTS, found["run_id"], numbers)}
+    states = {row["node_no"]: row["state"] for row in rows}
+    over = [one for one in numbers if states[one] != "blocked"]
+    failed = [one for one in numbers if states[one] == "failed"]
+    await session.fetch(_FORGET_ANSWERS, found["run_id"], numbers)
+    row = await session.fetchrow(
+        _REOPEN_RUN,
+        found["run_id"],
+        numbers,
+        len(over),
+        len(failed),
+        actor,
+        reason,
+        found["generation"],
+        [attempts[one] for one in numbers],
+        _completed(rows, numbers),
+    )
+    run = LockedRun(RunRow(*row), snapshot)
+    by_number = {one["node_no"]: one for one in rows}
+    if items := [one["items_first"] for one in _with_items(snapshot, plan, rows)]:
+        await session.fetch(_KEEP_ITEMS, items, run.row.generation)
+    for reset in plan.resets:
+        _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
+    # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.
+    for kept in {down for one in numbers for down in snapshot.plan.downstream[one]}.difference(numbers):
+        if by_number[kept]["letter"] is None:
+            run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
+    return run
+
+
+def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
+    """The tasks among some nodes that stand completed: they count as such until they are reset."""
+    among = set(numbers)
+    done = (row for row in rows if row["node_no"] in among and row["state"] == "completed" and not row["is_bare"])
+    return [str(row["task_id"]) for row in done]
+
+
+def _with_items(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
+    """Nodes that failed with their items, and get the same list again: they go on with those that did not complete."""
+    unmoved = {snapshot.plan.number[name] for name in plan.unmoved}
+    return [row for row in rows if row["node_no"] in unmoved and row["letter"] == "f" and row["items"]]
+
+
+def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:
+    """Put one node back, and do what its counters say."""
+    counts = reset.counts
+    row = NodeRow(
+        node_no,
+        BLOCKED,
+        counts.pending,
+        counts.succeeded,
+        counts.skipped,
+        counts.failed,
+        attempt,
+        run.progress.generation,
+    )
+    run.progress.rows[node_no] = row
+    run.progress.changed.add(node_no)
+    if reset.release is not Release.WAIT:
+        run.ends += run.progress.decide(node_no)
+
+
+def _state(word: str) -> TaskState:
+    return TaskState.FAILED if word == "retrying" else TaskState(word)
+
+
+def _not_retryable(run_id: int, why: str) -> Conflict:
+    return Conflict(
+        f"Run {run_id} cannot be retried: {why}.",
+        code="DAG_STATE_TRANSITION_RUN_NOT_RETRYABLE",
+        advice=f"See `holdfast run show {run_id}`.",
+        run_id=str(run_id),
+    )

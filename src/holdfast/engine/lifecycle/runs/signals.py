@@ -1,0 +1,215 @@
+"""Signals: events from outside that nodes wait for, and the deadline of a wait.
+
+An event is kept, then delivered; a wait begins, then looks for events. Whoever comes second finds the other, because
+both look after their commit; a pass lies beneath. An event that came while its run was already there, or the run that
+started it, is never missed, and no run takes the same event for two waits. Approvals are answered in `approvals`; an
+answer that came early is delivered here. An event that a person sends leaves a row in the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.flows.progress import End, NodeRow
+from holdfast.core.tasks.states import ENDS, TaskState
+from holdfast.core.values.bounds import no_run
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.for_each_row import one_by_one
+from holdfast.engine.idempotency import Once
+from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
+from holdfast.engine.lifecycle.runs.release import advance
+from holdfast.engine.lifecycle.runs.taskless_nodes import APPROVAL_PREFIX, end_special, fail_special
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.queries.waiting import WaitView, waits_of
+from holdfast.errors import Conflict, Invalid
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_LOCK_RUN = sql("lock_run")
+_SEND_SIGNAL = sql("send_signal")
+_ANSWERED_WAITS = sql("answered_waits")
+_WAIT_EDGE = sql("wait_edge")
+_OPEN_RUNS_BELOW = sql("open_runs_below")
+_OVERDUE_WAITS = sql("overdue_waits")
+_READ_SIGNAL = sql("read_signal")
+_LOCK_SIGNAL = sql("lock_signal")
+_WAITING_NODE = sql("waiting_node")
+
+WAITS_BATCH = 500
+LOOK_WAITS = 1_000
+"""A pass looks at so many waits, and the next one at those behind them: it finds what a crash left undelivered."""
+START = (0, -1)
+WAITS_TOLD = 100
+REJECTED_CODE = "approval_rejected"
+WAIT_TIMEOUT_CODE = "DAG_TASK_EXECUTION_TIMEOUT"
+WAITING = ("w",)
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that is kept; `waits` are the first of those that it found waiting. More may come to wait for it."""
+
+    wait_key: str
+    waits: list[WaitView]
+
+
+async def send_signal(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    wait_key: str,
+    payload: bytes,
+    *,
+    run_id: int | None = None,
+    actor: str = "",
+) -> News:
+    """Keep an event and give it to whoever waits for it now."""
+    _require_event(wait_key)
+    async with database.transaction() as session:
+        if run_id is not None:
+            await _require_run(session, tenant_id, run_id)
+        await session.fetch(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+    return await _deliver_sent(database, catalog, tenant_id, wait_key, run_id)
+
+
+async def send_by_hand(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    wait_key: str,
+    payload: bytes,
+    *,
+    run_id: int | None,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+) -> tuple[Sent, News]:
+    """The same for a person: it tells who waited, and leaves a row in the audit log."""
+    _require_event(wait_key)
+    async with database.transaction() as session:
+        if once is not None:
+            await once.begin(session)
+        if run_id is not None:
+            await _require_run(session, tenant_id, run_id)
+        waits = await waits_of(session, catalog, tenant_id, wait_key=wait_key, run_id=run_id, limit=WAITS_TOLD)
+        signal_id = await session.fetchval(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+        sent = Sent(wait_key=wait_key, waits=waits)
+        if once is not None:
+            await once.keep(session, sent)
+        after = {"signal": signal_id, "run": None if run_id is None else str(run_id), "waits": len(waits)}
+        change = Change(verb="run.signal", subject_kind="event", subject_id=wait_key, before=None, after=after)
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    return sent, await _deliver_sent(database, catalog, tenant_id, wait_key, run_id)
+
+
+def _require_event(wait_key: str) -> None:
+    if wait_key.startswith(APPROVAL_PREFIX):
+        raise Invalid(
+            f"{wait_key[:80]} is an approval, not an event.",
+            code="invalid_event",
+            advice="Answer it with `holdfast run approve` or `holdfast run reject`.",
+        )
+
+
+async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
+    """Under its lock, so that a run does not end between the question and the event."""
+    run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    if run is None:
+        raise no_run(run_id)
+    if run["state"] != "o":
+        ended = ENDS[run["state"]]
+        raise Conflict(f"Run {run_id} waits for nothing: it is {ended}.", code="run_not_open", run_id=str(run_id))
+
+
+async def _deliver_sent(
+    database: Database, catalog: Catalog, tenant_id: int, wait_key: str, run_id: int | None
+) -> News:
+    """End waits for an event that was sent: to one run and to what it started, or to whoever waits for its like."""
+    if run_id is not None:
+        return await deliver_to_runs(database, catalog, await database.fetchval(_OPEN_RUNS_BELOW, run_id))
+    return await _deliver(database, catalog, tenant_id, wait_key, None, None, None, None, None)
+
+
+async def deliver_to_runs(database: Database, catalog: Catalog, run_ids: Iterable[int]) -> News:
+    """End waits of some runs whose event came."""
+    return await _deliver(database, catalog, None, None, list(run_ids), None, None, None, None)
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """What followed from a look at waits, and behind which one the next look begins."""
+
+    news: News
+    after: tuple[int, int]
+
+
+async def deliver_once(
+    database: Database, catalog: Catalog, *, after: tuple[int, int] = START, limit: int = LOOK_WAITS
+) -> Delivered:
+    """End waits whose event came, of the next `limit` that there are."""
+    edge = await database.fetchrow(_WAIT_EDGE, *after, limit)
+    if edge is None:
+        # Nobody waits, as nearly always: to plan the look itself would cost more than all the other passes.
+        return Delivered(NO_NEWS, START)
+    last = (edge["run_id"], edge["node_no"])
+    news = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
+    return Delivered(news, last if edge["waits"] == limit else START)
+
+
+async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int = WAITS_BATCH) -> News:
+    async def take(session: Session, row: Any) -> News:
+        return await _end_wait(session, catalog, row["run_id"], row["node_no"], row["signal_id"])
+
+    return await one_by_one(database, _ANSWERED_WAITS, *which, limit=limit, what="deliver", work=take)
+
+
+async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> News:
+    """End waits whose deadline passed, at most `limit`."""
+
+    async def expire(session: Session, row: Any) -> News:
+        return await _end_wait(session, catalog, row["run_id"], row["node_no"], None)
+
+    return await one_by_one(database, _OVERDUE_WAITS, limit=limit, what="expire", work=expire)
+
+
+async def _end_wait(session: Session, catalog: Catalog, run_id: int, node_no: int, signal_id: int | None) -> News:
+    runs = await lock_runs(session, catalog, [run_id])
+    waiting = await session.fetchrow(_WAITING_NODE, run_id, node_no) if runs else None
+    if waiting is None or (signal_id is None and not waiting["is_overdue"]):
+        return NO_NEWS
+    signal = None
+    if signal_id is not None:
+        await session.fetch(_LOCK_SIGNAL, signal_id, run_id)
+        signal = await session.fetchrow(_READ_SIGNAL, signal_id, run_id)
+    if signal_id is not None and signal is None:
+        return NO_NEWS
+    [run] = runs
+    run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=waiting["attempt"], generation=waiting["generation"])
+    run.left += 1
+    run.ends.append(await (_time_out(session, run, node_no) if signal is None else take(session, run, node_no, signal)))
+    return await advance(session, catalog, [run])
+
+
+async def take(session: Session, run: LockedRun, node_no: int, signal: Any) -> End:
+    """The event's payload is the node's output; an approval that was not given fails the node."""
+    node = run.snapshot.plan.nodes[node_no]
+    if node.config.get("approval") is True:
+        payload = json_codec.decode(signal["payload"])
+        if not (isinstance(payload, dict) and payload.get("approved") is True):
+            comment = payload.get("comment") if isinstance(payload, dict) else None
+            message = f"{signal['actor'] or 'Somebody'} rejected {node.name}{f': {comment}' if comment else ''}."
+            return await fail_special(session, run, node_no, WAITING, code=REJECTED_CODE, message=message)
+    return await end_special(
+        session, run, node_no, TaskState.COMPLETED, WAITING, output=signal["payload"], signal_id=signal["signal_id"]
+    )
+
+
+async def _time_out(session: Session, run: LockedRun, node_no: int) -> End:
+    node = run.snapshot.plan.nodes[node_no]
+    if node.config.get("on_timeout") == "skip":
+        return await end_special(session, run, node_no, TaskState.SKIPPED, WAITING)
+    message = f"Nothing answered {node.name} ({node.action}) within {node.timeout_seconds:g} s."
+    return await fail_special(session, run, node_no, WAITING, code=WAIT_TIMEOUT_CODE, message=message)

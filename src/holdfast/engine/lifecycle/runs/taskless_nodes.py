@@ -1,0 +1,134 @@
+"""Nodes that run no task of their own: items of a list, a run of another flow, a wait for an event.
+
+Each starts and ends under the lock of its run. One that cannot even start (its list is no list) fails on the spot, with
+an attempt that tells the story and a dead letter; the run still ends.
+"""
+
+from __future__ import annotations
+
+from holdfast.codec import json_codec
+from holdfast.core.flows.bindings import accept_run_input, map_inputs, resolve_input
+from holdfast.core.flows.node_check import APPROVAL
+from holdfast.core.flows.nodes import Node, NodeKind
+from holdfast.core.flows.progress import End
+from holdfast.core.tasks.states import TaskState
+from holdfast.core.values import bounds
+from holdfast.engine.lifecycle.dead_letters.open_for_node import park, resolve_mended
+from holdfast.engine.lifecycle.runs.items import begin_items
+from holdfast.engine.lifecycle.runs.locked_run import LockedRun
+from holdfast.engine.lifecycle.runs.outputs import values_of
+from holdfast.errors import Invalid
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_BEGIN_WAIT = sql("begin_wait")
+_END_SPECIAL = sql("end_special")
+_TELL_FAILURE = sql("tell_failure")
+
+FRESH = ("b", "h", "r")
+"""What a node may be that fails or completes before it could begin."""
+APPROVAL_PREFIX = f"{APPROVAL}:"
+LETTERS = {
+    TaskState.COMPLETED: "c",
+    TaskState.FAILED: "f",
+    TaskState.CANCELED: "x",
+    TaskState.SKIPPED: "k",
+}
+_COMPLETED = TaskState.COMPLETED
+REASON = "not_retryable"
+LETTERS_BATCH = 100
+
+
+async def start_special(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
+    """Begin a node that was let go; answers its end if it is over at once."""
+    from holdfast.engine.lifecycle.runs.children import begin_child, go_on
+
+    plan, run_id = run.snapshot.plan, run.row.run_id
+    node = plan.nodes[node_no]
+    try:
+        values = await values_of(session, catalog, run_id, plan.recipe(node_no).upstreams)
+        given = resolve_input(
+            node, plan.incoming(node.name), run_input=values.input, outputs=values.outputs, absent=values.absent
+        )
+        match node.kind:
+            case NodeKind.MAP:
+                count = len(map_inputs(node, given))
+                if count == 0:
+                    return await end_special(session, run, node_no, _COMPLETED, FRESH, output=b"[]")
+                await begin_items(session, catalog, run, node_no, count)
+            case NodeKind.FLOW:
+                goes_on, end = await go_on(session, catalog, run, node_no)
+                if goes_on:
+                    return end
+                child = catalog.flows.snapshot(run.snapshot.child_ids[node_no])
+                accepted = accept_run_input(child.plan.inputs, given)
+                encoded = json_codec.encode(accepted, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="input")
+                await begin_child(session, catalog, run, node_no, child, encoded, tags=values.tags)
+            case _:
+                await _begin_wait(session, run, node_no, wait_key_of(node, given, run_id))
+    except Invalid as error:
+        return await fail_special(session, run, node_no, FRESH, code=error.code, message=str(error))
+    return None
+
+
+def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
+    """What an event must be called to answer a waiting node: its name, with its key if it has one.
+
+    An approval is for one run and one node, whoever gives it. `Invalid` if no event could be called so.
+    """
+    if node.config.get("approval") is True:
+        return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
+    key = given.get("key")
+    return bounds.valid_key(node.action if key is None else f"{node.action}:{key}")
+
+
+async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: str) -> None:
+    row = run.progress.mark(node_no, "w")
+    seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
+    where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
+    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
+    run.waits.add(run.row.run_id)
+
+
+async def end_special(
+    session: Session,
+    run: LockedRun,
+    node_no: int,
+    state: TaskState,
+    leaving: tuple[str, ...],
+    *,
+    output: bytes | None = None,
+    signal_id: int | None = None,
+) -> End:
+    """Write down how a node without a task ended; `leaving` are the states it may be in."""
+    row = run.progress.mark(node_no, LETTERS[state])
+    where = (run.row.run_id, node_no, run.row.tenant_id, LETTERS[state], row.generation, row.attempt)
+    done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
+    assert done is not None, "the lock of the run is held and its node was read under it"
+    if state is TaskState.COMPLETED and row.generation > 1:
+        await resolve_mended(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
+    return node_no, state
+
+
+async def fail_special(
+    session: Session,
+    run: LockedRun,
+    node_no: int,
+    leaving: tuple[str, ...],
+    *,
+    code: str,
+    message: str,
+    parks: bool = True,
+) -> End:
+    """Fail a node that has no task, with an attempt that tells why.
+
+    It has a dead letter, unless what failed has one further down.
+    """
+    row = run.progress.mark(node_no, "f")
+    story = (code, message, REASON, f"Not retried: {message}")
+    where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
+    row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
+    if parks:
+        await park(session, run, node_no, code=code, cause=REASON)
+    return await end_special(session, run, node_no, TaskState.FAILED, leaving)

@@ -1,0 +1,110 @@
+"""Cancel: unstarted tasks end at once, running ones are asked to stop. Each leaves its row in the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.tasks.states import TaskState
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.lifecycle.runs.release import NodeEnd, end_nodes
+from holdfast.engine.notifications import News
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_CANCEL = sql("cancel")
+_RESULTS = sql("results")
+_FIND_PLACE = sql("find_place")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancellation:
+    """Per task: `canceled` at once or `canceling` (asked to stop). Tasks already over are absent.
+
+    `before` says what each of them was; `news` is to be told after the commit.
+    """
+
+    states: dict[int, str]
+    before: dict[int, str]
+    news: News
+
+
+async def cancel(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_ids: Sequence[int],
+    *,
+    grace_seconds: float,
+    reason: str,
+    actor: str,
+) -> Cancellation:
+    """Cancel tasks: unstarted ones end at once, running ones are asked to stop."""
+    async with database.transaction() as session:
+        done = await cancel_in(
+            session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
+        )
+        changes = [
+            Change(
+                verb="task.cancel",
+                subject_kind="task",
+                subject_id=str(task_id),
+                before={"state": done.before[task_id]},
+                after={"state": state},
+            )
+            for task_id, state in sorted(done.states.items())
+        ]
+        await audit(session, tenant_id, changes, actor=actor, reason=reason)
+    return done
+
+
+async def cancel_in(
+    session: Session,
+    catalog: Catalog,
+    tenant_id: int,
+    task_ids: Sequence[int],
+    *,
+    grace_seconds: float,
+    reason: str,
+    actor: str,
+) -> Cancellation:
+    """The same in the caller's transaction, which also records it: here it is only done."""
+    rows = await session.fetch(_CANCEL, list(task_ids), tenant_id, grace_seconds, reason, actor)
+    ends: list[NodeEnd] = [
+        (row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED) for row in rows if row["run_id"] is not None
+    ]
+    stops = frozenset(row["worker_id"] for row in rows if row["worker_id"] is not None)
+    news = News(set(), [row["task_id"] for row in rows if row["is_awaited"]], [], stops=stops)
+    if ends:
+        news = news.and_(await end_nodes(session, catalog, ends))
+    return Cancellation(
+        states={row["task_id"]: row["state"] for row in rows},
+        before={row["task_id"]: _was(row) for row in rows},
+        news=news,
+    )
+
+
+async def not_cancelable(database: Database, tenant_id: int, task_id: int) -> HoldfastError:
+    """Why a task was left alone by `cancel`: it is over, it has not begun, or there is none."""
+    row = await database.fetchrow(_RESULTS, [task_id], tenant_id)
+    if row is not None:
+        return Conflict(f"Task {task_id} is already {row['state']}.", code="task_over", state=row["state"])
+    place = await database.fetchrow(_FIND_PLACE, task_id, tenant_id)
+    if place is None:
+        return NotFound(f"There is no task {task_id}.", code="task_not_found")
+    is_run = place["node_no"] is None
+    return Conflict(
+        f"{task_id} is a run." if is_run else f"Task {task_id} has not begun and is canceled only with its run.",
+        code="not_a_task" if is_run else "task_not_begun",
+        advice=f"Use `holdfast run cancel {place['run_id']}`.",
+        run_id=str(place["run_id"]),
+    )
+
+
+def _was(row: Any) -> str:
+    if row["was"] == "r":
+        return "canceling" if row["is_canceling"] else "running"
+    return "retrying" if row["is_retrying"] else "queued"

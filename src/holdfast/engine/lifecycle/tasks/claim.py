@@ -1,0 +1,381 @@
+"""Claim: choose lanes from cached heads, then take tasks in one statement.
+
+`Claimer` belongs to one worker. Its heads may be stale: the statement finds less, and the next look is fresh. Limited
+queues, and actions on trial, are counted under a lock that ends with the transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.tasks import floors
+from holdfast.core.tasks.selection import Gate, Head, Row, Take, plan, plan_within, short_of
+from holdfast.engine.leases import Claimed
+from holdfast.engine.limits.breakers import trial_rooms
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_HEADS = sql("heads")
+_HEADS_FROM = sql("heads_from")
+_CLAIM = sql("claim")
+_HELD_BY = sql("held_by")
+_HELD_TASK = sql("held_task")
+_TRY_LIMITS = sql("try_limits")
+_LOCK_LIMIT = sql("lock_limit")
+_ROOMS = sql("rooms")
+_SPEND_STARTS = sql("spend_starts")
+_TRY_TENANTS = sql("try_tenants")
+_LOCK_TENANT_LIMIT = sql("lock_tenant_limit")
+_TENANT_ROOMS = sql("tenant_rooms")
+_TALLY_STARTS = sql("tally_starts")
+
+HEADS_SECONDS_MAX = 0.2
+UNSEEN_MAX = 32
+"""How often in a row a worker tries lanes that it was told of before it looks at all of them again."""
+HELD_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerIdentity:
+    """Who claims, and what it is able to run. `queues` None means every queue."""
+
+    worker_id: int
+    actions: list[str]
+    queues: list[str] | None
+    lease_seconds: float
+
+
+class Claimer:
+    """One worker's view of where work is."""
+
+    def __init__(self, identity: WorkerIdentity) -> None:
+        self.identity = identity
+        self.may_have_more = True
+        self.has_plenty = False
+        """The last claim got all it wanted: there was work for more."""
+        self.has_missed = False
+        """The last look saw work that could not be taken, because others hold its row or count its limit just now. No
+        wake-up may follow when they let go: somebody has to look again soon."""
+        self._heads: list[Head] = []
+        self._usual: dict[int, int] = {}
+        self.guarded: set[int] = set()
+        self._gates: dict[int, list[Gate]] = {}
+        self._shared: set[int] = set()
+        self._seen_at = float("-inf")
+        self._unseen = 0
+        self._floors: dict[Row, int] = {}
+        """Where this worker left off, while looks at everything are slow: below, it found nothing or took it."""
+        self._sweep_at = float("-inf")
+        self._slow_looks = 0
+        # Workers that take one task and leave begin at different places too: together they go round the lanes.
+        self._slot = identity.worker_id
+
+    def forget(self) -> None:
+        """A wake-up came: look again at the next claim."""
+        self._seen_at = float("-inf")
+
+    def expect(self, lanes: Sequence[int], *, now: float) -> None:
+        """A wake-up named lanes: try them unseen, at the priority they had last, before looking at all of them.
+
+        Wrong in any way, it finds nothing and the look follows; right, it saves an idle worker a round trip. Who has
+        plenty to do looks in time, and so does now and then who is told of work without end: others wait as well.
+        """
+        if self._is_fresh(now) and self._add(lanes):
+            return
+        self.forget()
+        expected = self._expected(lanes)
+        if expected and not self._gates and not self.has_plenty and self._unseen < UNSEEN_MAX:
+            self._heads, self._seen_at = expected, now
+            self._unseen += 1
+
+    def hear(self, lanes: Iterable[int], *, now: float) -> None:
+        """Work of these lanes was released in this very transaction: try them beside what is known already."""
+        if self._is_fresh(now):
+            self._add(lanes)
+        else:
+            self.expect(list(lanes), now=now)
+
+    def _is_fresh(self, now: float) -> bool:
+        return now - self._seen_at <= HEADS_SECONDS_MAX
+
+    def _add(self, lanes: Iterable[int]) -> bool:
+        """Try these lanes too; False if none of them ever had work for this worker."""
+        expected = self._expected(lanes)
+        known = {head.lane_id for head in self._heads}
+        if not self._gates:
+            self._heads += [head for head in expected if head.lane_id not in known]
+        return bool(expected)
+
+    def _expected(self, lanes: Iterable[int]) -> list[Head]:
+        return [Head(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
+
+    async def claim(self, session: Session, want: int, *, now: float) -> list[Claimed]:
+        """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads.
+
+        What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
+        """
+        if claimed := await self.claim_known(session, want, now=now):
+            await self.count_starts(session, claimed)
+            return claimed
+        await self._look(session, now)
+        self.has_missed = False
+        claimed = await self._take_looked(session, want)
+        self.may_have_more = self.has_plenty = len(claimed) == want
+        await self.count_starts(session, claimed)
+        return claimed
+
+    async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
+        """Take what cached heads give, without a look and without waiting for any lock. `count_starts` follows."""
+        self.may_have_more = True
+        if want == 0 or self._gates or not self._is_fresh(now):
+            return []
+        claimed = await self._take(session, want, {})
+        self.has_plenty, self.has_missed = len(claimed) == want, False
+        return claimed
+
+    async def _take_looked(self, session: Session, want: int) -> list[Claimed]:
+        if not self._gates:
+            return await self._take(session, want, {})
+        if session.is_in_transaction():
+            return await self._take_gated(session, want)
+        async with session.transaction():
+            return await self._take_gated(session, want)
+
+    async def count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
+        """Count first attempts where a quota allows a share of them. A crash before it costs that share a little."""
+        if self._shared:
+            firsts = (one.lane_id for one in claimed if one.lane_id in self._shared and is_first(one))
+            await tally_starts(session, firsts)
+
+    async def _look(self, session: Session, now: float) -> None:
+        rows = await self._look_above(session) if now < self._sweep_at else await self._look_at_all(session, now)
+        self._heads = _first_of_each(head for row in rows for head in _heads_in(row))
+        if self._sweep_at > now:
+            self._floors |= {head.row: head.task_id for head in self._heads}
+        self._gates = {row["lane_id"]: gates for row in rows if (gates := _gates_in(row))}
+        self.guarded = {row["lane_id"] for row in rows if row["breaker_id"] is not None}
+        self._shared = {row["lane_id"] for row in rows if row["is_shared"]}
+        for head in sorted(self._heads, key=lambda head: head.priority, reverse=True):
+            self._usual[head.lane_id] = head.priority
+        self._seen_at = now
+        self._unseen = 0
+
+    async def _look_at_all(self, session: Session, now: float) -> Sequence[Any]:
+        began = time.perf_counter()
+        rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
+        self._floors.clear()
+        took = time.perf_counter() - began
+        self._slow_looks = floors.slow_looks(self._slow_looks, took)
+        self._sweep_at = now + floors.sweep_seconds(took) if self._slow_looks >= floors.SLOW_LOOKS else now
+        return rows
+
+    async def _look_above(self, session: Session) -> Sequence[Any]:
+        parts = floors.parts_above(self._floors)
+        columns = [list(column) for column in zip(*parts, strict=True)] if parts else [[], [], [], [], []]
+        identity = self.identity
+        return await session.fetch(_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)
+
+    def _raise_floors(self, rows: Sequence[Any]) -> None:
+        """What was taken is behind: the next claim begins there, and so does the next look."""
+        for row in rows:
+            place = (row["lane_id"], row["priority"], row["run_id"] is not None)
+            if place in self._floors:
+                self._floors[place] = max(self._floors[place], row["task_id"])
+        self._heads = [
+            head
+            if self._floors.get(head.row, 0) <= head.task_id
+            else Head(
+                lane_id=head.lane_id,
+                priority=head.priority,
+                task_id=self._floors[head.row],
+                is_node=head.is_node,
+            )
+            for head in self._heads
+        ]
+
+    async def _take(self, session: Session, want: int, rooms: dict[Gate, int]) -> list[Claimed]:
+        """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
+        claimed: list[Claimed] = []
+        heads, found = self._heads, set[Row]()
+        while self._heads and len(claimed) < want:
+            left = want - len(claimed)
+            takes = allowed = plan(self._heads, left, slot=self._slot)
+            if rooms:
+                allowed = plan_within(self._heads, left, slot=self._slot, gates=self._gates, rooms=rooms)
+            rows = await self._fetch(session, allowed, rooms)
+            claimed += [Claimed(*row[:-1]) for row in rows]
+            found.update(_row_of(row) for row in rows)
+            # A slot whose owner had nothing is dealt again.
+            self._slot += len(rows)
+            if self._floors:
+                self._raise_floors(rows)
+            if len(rows) < left:
+                self._drop_spent(takes, rows, rooms)
+        if len(claimed) < want:
+            open_heads = (one for one in heads if all(rooms.get(gate) for gate in self._gates.get(one.lane_id, ())))
+            self.has_missed = self.has_missed or any(one.row not in found for one in open_heads)
+        return claimed
+
+    def _drop_spent(self, takes: Sequence[Take], rows: Sequence[Any], rooms: dict[Gate, int]) -> None:
+        """Ask no more where there was less than asked for, or no room for it."""
+        taken = Counter(map(_row_of, rows))
+        for (lane_id, _, _), count in taken.items():
+            for gate in self._gates.get(lane_id, ()):
+                rooms[gate] -= count
+        spent = short_of(takes, taken)
+        self._heads = [head for head in self._heads if head.row not in spent]
+        self.forget()
+
+    async def _fetch(self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]) -> Sequence[Any]:
+        """The tasks taken, as `Claimed` has them, each with its priority."""
+        if not takes:
+            return []
+        return await session.fetch(
+            _CLAIM,
+            [take.lane_id for take in takes],
+            [take.priority for take in takes],
+            [take.floor for take in takes],
+            [take.count for take in takes],
+            self.identity.worker_id,
+            self.identity.lease_seconds,
+            *(
+                [number for (kind, number), room in rooms.items() if kind == counted and room > 0]
+                for counted in ("breaker", "queue", "tenant")
+            ),
+        )
+
+    async def _take_gated(self, session: Session, want: int) -> list[Claimed]:
+        """Take while holding the locks of every gate in sight that nobody else holds: no claimer waits for another."""
+        gates = {gate for closing in self._gates.values() for gate in closing}
+        queue_ids = sorted(number for kind, number in gates if kind == "queue")
+        breaker_ids = sorted(number for kind, number in gates if kind == "breaker")
+        tenant_ids = sorted(number for kind, number in gates if kind == "tenant")
+        rooms: dict[Gate, int] = {}
+        if tenant_ids:
+            mine = [row["tenant_id"] for row in await session.fetch(_TRY_TENANTS, tenant_ids)]
+            rooms |= await _tenant_rooms(session, mine)
+        if queue_ids:
+            mine = [row["queue_id"] for row in await session.fetch(_TRY_LIMITS, queue_ids)]
+            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_ROOMS, mine)}
+        if breaker_ids:
+            granted = await trial_rooms(session, breaker_ids)
+            rooms |= {("breaker", number): room for number, room in granted.items()}
+        self.has_missed = gates != rooms.keys()
+        claimed = await self._take(session, want, dict.fromkeys(gates, 0) | rooms)
+        started = Counter(
+            number for one in claimed for kind, number in self._gates.get(one.lane_id, ()) if kind == "queue"
+        )
+        if started:
+            await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
+        return claimed
+
+
+def _heads_in(row: Any) -> list[Head]:
+    """The oldest task of a lane and priority, and the oldest node behind it."""
+    lane_id, priority, task_id, is_node, node_id = row[:5]
+    heads = [Head(lane_id=lane_id, priority=priority, task_id=task_id, is_node=is_node)]
+    if node_id is not None:
+        heads.append(Head(lane_id=lane_id, priority=priority, task_id=node_id, is_node=True))
+    return heads
+
+
+def _first_of_each(heads: Iterable[Head]) -> list[Head]:
+    """Heads of parts of a lane: the oldest of each row. Without parts there is one of each."""
+    found: dict[Row, Head] = {}
+    for head in heads:
+        known = found.get(head.row)
+        if known is None or head.task_id < known.task_id:
+            found[head.row] = head
+    return list(found.values())
+
+
+def _gates_in(row: Any) -> list[Gate]:
+    gates: list[Gate] = [("queue", row["queue_id"])] if row["is_limited"] else []
+    gates += [("tenant", row["tenant_id"])] if row["is_tenant_limited"] else []
+    gates += [("breaker", row["breaker_id"])] if row["is_on_trial"] else []
+    return gates
+
+
+async def sees_work(session: Session, identity: WorkerIdentity) -> bool:
+    """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
+    return bool(await session.fetch(_HEADS, identity.actions, identity.queues, identity.worker_id))
+
+
+def is_first(claimed: Claimed) -> bool:
+    """Whether it is no retry. An attempt that was handed back does not count as one."""
+    return claimed.retries + claimed.losses == 0
+
+
+async def tally_starts(session: Session, lane_ids: Iterable[int]) -> None:
+    """Count first attempts, each by its lane, for the quotas that allow a share of them."""
+    if firsts := Counter(lane_ids):
+        await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
+
+
+def _row_of(row: Any) -> Row:
+    """The place in the queue that a task was taken from."""
+    return row["lane_id"], row["priority"], row["run_id"] is not None
+
+
+async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
+    """What limited tenants may start now, counted under a lock that the caller has until its transaction ends."""
+    rows = await session.fetch(_TENANT_ROOMS, tenant_ids)
+    # A limit lifted since the look leaves no row: as much room as anybody asks for.
+    found = {row["tenant_id"]: max(0, row["room"]) for row in rows}
+    return {("tenant", one): found.get(one, HELD_MAX) for one in tenant_ids}
+
+
+def _room(row: Any) -> int:
+    rooms = [room for room in (row["running_room"], row["starts_room"]) if room is not None]
+    return max(0, min(rooms, default=0))
+
+
+async def has_room(session: Session, found: Any) -> bool:
+    """Whether a limited tenant and queue may start one more, under their locks. Who starts it spends it."""
+    if found["is_tenant_limited"]:
+        await session.fetch(_LOCK_TENANT_LIMIT, found["tenant_id"])
+        rooms = await _tenant_rooms(session, [found["tenant_id"]])
+        if rooms["tenant", found["tenant_id"]] == 0:
+            return False
+    if not found["is_limited"] or found["is_paused"]:
+        return True
+    await session.fetch(_LOCK_LIMIT, found["queue_id"])
+    return _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) > 0
+
+
+async def spend_room(session: Session, found: Any) -> None:
+    """Count the start that `has_room` found room for, now that it was made."""
+    if found["is_limited"]:
+        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
+
+
+async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:
+    """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
+
+    `known` are task and token of every lease it has heard of, also of attempts that ended and are not settled yet.
+    """
+    leases = list(known)
+    rows = await session.fetch(
+        _HELD_BY,
+        identity.worker_id,
+        [task_id for task_id, _ in leases],
+        identity.lease_seconds,
+        HELD_MAX,
+        [lease_token for _, lease_token in leases],
+    )
+    return [Claimed(*row) for row in rows]
+
+
+async def held_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed | None:
+    """The lease that this worker has of one named task, if it has one."""
+    row = await session.fetchrow(_HELD_TASK, task_id, identity.worker_id, identity.lease_seconds)
+    return None if row is None else Claimed(*row)
+
+
+async def warm_claim(session: Session) -> None:
+    """Claim nothing."""
+    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0, [], [], [])

@@ -1,0 +1,70 @@
+"""Copy: hand in a plain task once more, as it was or with another input, linked to the one it is a copy of.
+
+A copy is new work: it has its own id, attempts and effects. To run the same task again is a retry or a re-drive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.codec import json_codec
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.tasks.enqueue import Accepted, Order, enqueue
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.catalog import Lane
+from holdfast.store.statements import sql
+
+_COPIED_TASK = sql("copied_task")
+_FIND_PLACE = sql("find_place")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOptions:
+    """What a copy says differently from its original. None, or no tags, leaves it as it was."""
+
+    queue: str | None = None
+    key: str | None = None
+    delay_seconds: float = 0.0
+    priority: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+async def copy_task(
+    engine: Engine, tenant_id: int, task_id: int, changed: Mapping[str, Any], options: CopyOptions
+) -> tuple[Accepted, Lane]:
+    """Accept a copy of a task, with what is `changed` of its input; `NotFound` without it, `Conflict` for a node."""
+    row = await engine.database.fetchrow(_COPIED_TASK, task_id, tenant_id)
+    if row is None:
+        raise await _refused(engine, tenant_id, task_id)
+    await engine.catalog.learn([row["lane_id"]], [row["policy_id"]])
+    lane = engine.catalog.lane(row["lane_id"])
+    order = Order(
+        tenant_id=tenant_id,
+        queue=options.queue or lane.queue,
+        action=lane.action,
+        policy=engine.catalog.policy(row["policy_id"]),
+        priority=row["priority"] if options.priority is None else options.priority,
+        delay_seconds=options.delay_seconds,
+        tags=options.tags or tuple(row["tags"] or ()),
+        original_task_id=task_id,
+    )
+    bytes_max = engine.settings.limits.input_bytes_max
+    encoded = json_codec.encode({**json_codec.decode(row["input"]), **changed}, bytes_max=bytes_max, what="input")
+    keys = None if options.key is None else [options.key]
+    accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys)
+    engine.bell.ring(lanes=(accepted.lane_id,))
+    await engine.catalog.learn([accepted.lane_id], ())
+    return accepted, engine.catalog.lane(accepted.lane_id)
+
+
+async def _refused(engine: Engine, tenant_id: int, task_id: int) -> NotFound | Conflict:
+    place = await engine.database.fetchrow(_FIND_PLACE, task_id, tenant_id)
+    if place is None:
+        return NotFound(f"There is no task {task_id}.", code="task_not_found")
+    return Conflict(
+        f"Task {task_id} belongs to run {place['run_id']}, and is copied with it.",
+        code="not_copyable",
+        advice=f"Copy the run: holdfast run start --clone {place['run_id']}",
+    )

@@ -1,0 +1,126 @@
+"""Delete what failed for good: a task, or the whole run that it belongs to, and everything kept of it.
+
+Failures stay until somebody says otherwise; this is where it is said. Always with a reason, and what was deleted is in
+the audit log, in the same transaction. Events stay until they are too old.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.values.bounds import required_reason
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.dead_letters.requeue import hold_runs
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_DEAD_TASK = sql("dead_task")
+_DEAD_OF_GROUP = sql("dead_of_group")
+_LOCK_FAMILIES = sql("lock_families")
+_DELETE_DEAD = sql("delete_dead")
+_COUNT_COMPLETED = sql("count_completed")
+_SHOW_TASK = sql("show_task")
+
+DELETE_BATCH = 100
+"""How many tasks go in one transaction; a run among them takes all its tasks along."""
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What was deleted, and how many tasks stay because their run is not over."""
+
+    tasks: int = 0
+    runs: int = 0
+    letters: int = 0
+    left: int = 0
+
+
+async def delete_task(engine: Engine, tenant_id: int, task_id: int, *, actor: str, reason: str) -> Deleted:
+    """Delete one failed task; a node with its whole run, which must be over."""
+    why = required_reason(reason)
+    async with engine.database.transaction() as session:
+        dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+        if dead is None or dead["state"] != "f":
+            raise await _not_dead(session, tenant_id, task_id)
+        done = await _delete(session, tenant_id, [(task_id, dead["run_id"])], actor, why)
+        if done.left:
+            raise Conflict(
+                f"Task {task_id} is a node of run {dead['run_id']}, which is not over.",
+                code="run_not_over",
+                advice=f"End it first: `holdfast dead ignore --task {task_id} --abandon --reason TEXT`.",
+                run_id=str(dead["run_id"]),
+            )
+    return done
+
+
+async def delete_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Deleted:
+    """Delete the failed tasks of a group, page by page; runs that are not over stay, with their tasks."""
+    why = required_reason(reason)
+    after, everything = 0, Deleted()
+    while True:
+        async with engine.database.transaction() as session:
+            page = await session.fetch(_DEAD_OF_GROUP, tenant_id, fingerprint, after, DELETE_BATCH)
+            if not page:
+                break
+            which = [(row["task_id"], row["run_id"]) for row in page]
+            done = await _delete(session, tenant_id, which, actor, why)
+        after = page[-1]["dead_letter_id"]
+        everything = Deleted(
+            tasks=everything.tasks + done.tasks,
+            runs=everything.runs + done.runs,
+            letters=everything.letters + done.letters,
+            left=everything.left + done.left,
+        )
+    if not after:
+        raise NotFound(
+            f"There is no dead task with the fingerprint {fingerprint!r}.",
+            code="dead_group_not_found",
+            advice="See `holdfast dead groups`.",
+        )
+    return everything
+
+
+async def _delete(
+    session: Session, tenant_id: int, which: list[tuple[int, int | None]], actor: str, reason: str
+) -> Deleted:
+    """Delete tasks and runs in the caller's transaction: letters are locked first, as everywhere, then the runs and
+    those that started them, so that nobody runs one of these again meanwhile."""
+    run_ids = sorted({run_id for _, run_id in which if run_id is not None})
+    task_ids = sorted(task_id for task_id, run_id in which if run_id is None)
+    await hold_runs(session, tenant_id, run_ids, task_ids)
+    await session.fetch(_LOCK_FAMILIES, run_ids, tenant_id)
+    if run_ids:
+        # What of them completed is counted before it goes: then all of it can be taken off.
+        await session.fetch(_COUNT_COMPLETED, True)
+    rows = await session.fetch(_DELETE_DEAD, task_ids, tenant_id, run_ids)
+    await audit(session, tenant_id, [_change(row) for row in rows], actor=actor, reason=reason)
+    gone = {(row["kind"], row["id"]) for row in rows}
+    left = [one for one, run_id in which if (("task", one) if run_id is None else ("run", run_id)) not in gone]
+    runs = sum(kind == "run" for kind, _ in gone)
+    return Deleted(tasks=len(which) - len(left), runs=runs, letters=sum(row["letters"] for row in rows), left=len(left))
+
+
+def _change(row: Any) -> Change:
+    before = {"state": row["state"], "letters": row["letters"]}
+    return Change(
+        verb="dead.delete",
+        subject_kind=row["kind"],
+        subject_id=str(row["id"]),
+        before=before,
+        after={"state": "deleted", "letters": 0},
+    )
+
+
+async def _not_dead(session: Session, tenant_id: int, task_id: int) -> HoldfastError:
+    row = await session.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    if row is None:
+        return NotFound(f"There is no task {task_id}.", code="task_not_found")
+    return Conflict(
+        f"Task {task_id} is {row['state']}; only what failed for good is deleted by hand.",
+        code="task_not_dead",
+        advice="Everything else goes with history by itself (`HOLDFAST_RETENTION_DAYS`).",
+        state=row["state"],
+    )

@@ -1,0 +1,202 @@
+"""Enqueue: accept tasks, one by one or by the thousand, in our own or the caller's transaction.
+
+An accepted enqueue is never lost: it is a committed row. Without a key a broken connection leaves the outcome unknown
+and says so; with a key the same call repeated gives the same task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.errors import Conflict, Unavailable
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_ENQUEUE = sql("enqueue")
+_ENQUEUE_ONE = sql("enqueue_one")
+_ENQUEUE_COPY = sql("enqueue_copy")
+_ENQUEUE_KEYED = sql("enqueue_keyed")
+_FIND_KEYS = sql("find_keys")
+
+_REPEATS_MAX = 3
+_LINES_BYTES_MAX = 1_000_000
+"""Larger inputs are few, and to put them together would copy them once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is common to a batch of tasks: where they go and under which rules."""
+
+    tenant_id: int
+    queue: str
+    action: str
+    policy: RetryPolicy
+    priority: int = 5
+    delay_seconds: float = 0.0
+    tags: tuple[str, ...] = ()
+    original_task_id: int | None = None
+    """What a single task is a copy of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interned:
+    """An order whose names have their ids: the first seven parameters of every enqueue, and its tags."""
+
+    order: Order
+    lane_id: int
+    columns: tuple[object, ...]
+    tags: list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """Ids in the order of the inputs, and the lane to wake."""
+
+    task_ids: list[int]
+    lane_id: int
+    is_new: bool = True
+
+
+async def intern(catalog: Catalog, order: Order) -> Interned:
+    """Give an order's names their ids. Before a transaction is begun: it needs a session of its own."""
+    policy = order.policy
+    lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
+    policy_id = await catalog.policy_id(order.tenant_id, policy)
+    named = (order.tenant_id, lane_id, policy_id)
+    rules = (policy.max_retries, policy.max_losses, order.priority, order.delay_seconds)
+    return Interned(order=order, lane_id=lane_id, columns=(*named, *rules), tags=list(order.tags) or None)
+
+
+async def accept(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> list[int]:
+    """Accept `inputs` in one statement and give their ids: in its own transaction, or in that of a session."""
+    lines = _lines(inputs) if place.is_utf8 else None
+    rows = await place.fetch(_ENQUEUE, *interned.columns, inputs if lines is None else None, interned.tags, lines)
+    return rows[0][0] or []
+
+
+def _lines(inputs: Sequence[bytes]) -> str | None:
+    """Inputs as lines of one text, or None where they are none: JSON as we encode it has no line ends of its own, but
+    callers may hand over what somebody else encoded."""
+    if sum(map(len, inputs)) > _LINES_BYTES_MAX:
+        return None
+    together = b"\n".join(inputs)
+    if together.count(b"\n") != len(inputs) - 1 or b"\0" in together:
+        return None
+    try:
+        return together.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+async def accept_one(place: Database | Session, interned: Interned, encoded: bytes) -> int:
+    """Accept one task and give its id."""
+    rows = await place.fetch_prepared(_ENQUEUE_ONE, *interned.columns, encoded, interned.tags)
+    return int(rows[0][0])
+
+
+async def _accept_copy(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> int:
+    [encoded] = inputs
+    original = interned.order.original_task_id
+    row = await place.fetchrow(_ENQUEUE_COPY, *interned.columns, encoded, interned.tags, original)
+    return int(row["task_id"])
+
+
+async def enqueue(
+    database: Database,
+    catalog: Catalog,
+    order: Order,
+    inputs: Sequence[bytes],
+    *,
+    keys: Sequence[str] | None = None,
+    session: Session | None = None,
+) -> Accepted:
+    """Accept `inputs`, perhaps under keys; with `session`, inside the transaction open on it."""
+    interned = await intern(catalog, order)
+    if not catalog.allowance.is_open(order.tenant_id):
+        key = keys[0] if keys is not None and len(keys) == 1 else None
+        await catalog.allowance.require(order.tenant_id, len(inputs), key=key, session=session)
+    if keys is None and order.original_task_id is not None:
+        task_ids = [await _accept_copy(session or database, interned, inputs)]
+        return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
+    if keys is None:
+        task_ids = await accept(session or database, interned, inputs)
+        return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
+    task_ids, is_new = await _keyed(database, session, interned.columns, order, inputs, interned.tags, keys)
+    return Accepted(task_ids=task_ids, lane_id=interned.lane_id, is_new=is_new)
+
+
+async def accept_batches(session: Session, interned: Interned, batches: Iterable[list[bytes]]) -> list[int]:
+    """Accept batch after batch in the transaction open on `session`: the next is made while the last is stored."""
+    task_ids: list[int] = []
+    storing: asyncio.Task[list[int]] | None = None
+    try:
+        for batch in batches:
+            if storing is not None:
+                task_ids += await storing
+            storing = asyncio.ensure_future(accept(session, interned, batch))
+            # One turn of the loop sends the statement; then the server works on it while we encode the next.
+            await asyncio.sleep(0)
+    finally:
+        if storing is not None:
+            await asyncio.wait([storing])
+    return task_ids if storing is None else task_ids + storing.result()
+
+
+async def _keyed(
+    database: Database,
+    session: Session | None,
+    columns: tuple[object, ...],
+    order: Order,
+    inputs: Sequence[bytes],
+    tags: list[str] | None,
+    keys: Sequence[str],
+) -> tuple[list[int], bool]:
+    if session is not None:
+        return await _accept_keyed(session, columns, order, inputs, tags, keys)
+    for repeat in range(_REPEATS_MAX):
+        try:
+            async with database.transaction() as own:
+                return await _accept_keyed(own, columns, order, inputs, tags, keys)
+        except Unavailable:
+            # Safe to repeat: a key that was accepted before the connection broke is found, not enqueued again.
+            if repeat == _REPEATS_MAX - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _accept_keyed(
+    session: Session,
+    columns: tuple[object, ...],
+    order: Order,
+    inputs: Sequence[bytes],
+    tags: list[str] | None,
+    keys: Sequence[str],
+) -> tuple[list[int], bool]:
+    is_new, rows = False, []
+    # A key that was found, and whose task is deleted before it is read, is free again: then it is asked for again.
+    for _ in range(_REPEATS_MAX):
+        fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action, order.original_task_id)
+        is_new = is_new or bool(fresh)
+        rows = await session.fetch(_FIND_KEYS, order.tenant_id, keys, inputs, order.action)
+        if len(rows) == len(keys):
+            break
+    else:
+        raise key_is_moving()
+    for row in rows:
+        if not row["is_same"]:
+            raise Conflict(
+                f"The key {row['key']!r} already stands for task {row['task_id']}: another input or another action.",
+                code="idempotency_key_reused",
+                advice="Use a new key for new work.",
+                task_id=str(row["task_id"]),
+            )
+    return [row["task_id"] for row in rows], is_new
+
+
+def key_is_moving() -> Unavailable:
+    """What a key stood for was deleted as often as it was looked for."""
+    return Unavailable("What this key stands for is being deleted.", code="idempotency_key_in_use", advice="Try again.")

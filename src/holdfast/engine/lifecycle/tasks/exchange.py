@@ -1,0 +1,119 @@
+"""Exchange: settle what ended and claim what is next, in one transaction and one commit.
+
+Safe to repeat: a report settled before its answer was lost is found on record, and a claim whose answer was lost is
+found again through what the worker holds. A report that cannot be settled is split off and refused alone; its lease
+runs out and the reaper decides. Where others hold a lock for too long nothing is settled, and the leases are renewed
+before the exchange is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled
+from holdfast.engine.lifecycle.runs.inputs import readable, with_inputs
+from holdfast.engine.lifecycle.runs.outputs import returned_now, warm_outputs
+from holdfast.engine.lifecycle.runs.release import warm_release
+from holdfast.engine.lifecycle.tasks.claim import Claimer, warm_claim
+from holdfast.engine.lifecycle.tasks.heartbeat import keep_leases
+from holdfast.engine.lifecycle.tasks.settle import settle, warm_settle
+from holdfast.engine.lifecycle.tasks.settle_one_by_one import UNFIT, settle_apart
+from holdfast.engine.notifications import News
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import LOCKED_OUT, Session
+
+Start = Callable[[Sequence[Claimed]], Awaitable[None]]
+Tell = Callable[[News], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged:
+    settled: Settled
+    claimed: Sequence[Claimed]
+
+
+async def warm(session: Session) -> None:
+    """Have the server plan a worker's statements before the first task needs them, by running them on nothing."""
+    await warm_claim(session)
+    await warm_settle(session)
+    await warm_release(session)
+    await warm_outputs(session)
+
+
+async def exchange(
+    session: Session,
+    catalog: Catalog,
+    claimer: Claimer,
+    reports: Sequence[Report],
+    want: int,
+    *,
+    now: float,
+    tell: Tell | None = None,
+    start: Start | None = None,
+) -> Exchanged:
+    """Settle `reports`, then claim at most `want` tasks.
+
+    `tell` hears what was committed, before the inputs of what was claimed are read: what was released here is work that
+    others wait for. `start` is handed those that need nothing more, while the inputs of the others are read: a giant
+    flow that is met for the first time holds up no other work. The answer has the rest.
+    """
+    if not reports and want == 0:
+        return Exchanged(settled=NOTHING_SETTLED, claimed=[])
+    if not reports:
+        # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
+        found = await claimer.claim(session, want, now=now)
+        catalog.guarded |= claimer.guarded
+        return Exchanged(settled=NOTHING_SETTLED, claimed=await _ready(session, catalog, found, start))
+    claimed: list[Claimed] = []
+
+    async def claim_known() -> None:
+        claimed.extend(await claimer.claim_known(session, want, now=now))
+
+    # Where work is scarce it is what this transaction releases: to look before would be in vain.
+    before_release = claim_known if claimer.has_plenty else None
+    is_to_claim = False
+    try:
+        async with session.transaction():
+            settled = await settle(session, catalog, reports, before_release=before_release)
+            await claimer.count_starts(session, claimed)
+            if settled.news.lanes:
+                claimer.hear(settled.news.lanes, now=now)
+            is_to_claim = want > len(claimed) and bool(settled.news.lanes or not claimed)
+            if is_to_claim and settled.news.released <= want:
+                claimed += await claimer.claim(session, want - len(claimed), now=now)
+                is_to_claim = False
+    except LOCKED_OUT:
+        await keep_leases(session, reports, lease_seconds=claimer.identity.lease_seconds)
+        raise
+    except UNFIT:
+        claimed, settled, is_to_claim = [], await settle_apart(session, catalog, reports), False
+    settled = settled.less(claimed)
+    if tell is not None and settled.news:
+        tell(settled.news)
+        # Now, and not behind what is left to do here.
+        await asyncio.sleep(0)
+    if is_to_claim:
+        # What was released is more than one worker takes: the others need not wait until this one has its share.
+        claimed += await claimer.claim(session, want - len(claimed), now=now)
+    catalog.guarded |= claimer.guarded
+    return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
+
+
+async def _ready(
+    session: Session,
+    catalog: Catalog,
+    claimed: Sequence[Claimed],
+    start: Start | None,
+    reports: Sequence[Report] = (),
+    settled: Settled = NOTHING_SETTLED,
+) -> Sequence[Claimed]:
+    """Claimed tasks with their inputs, less those that were started meanwhile."""
+    plain = [one for one in claimed if one.run_id is None]
+    if len(plain) == len(claimed):
+        return await readable(session, catalog, plain)
+    if plain and start is not None:
+        await start(await readable(session, catalog, plain))
+        claimed = [one for one in claimed if one.run_id is not None]
+    return await with_inputs(session, catalog, claimed, returned_now(reports, settled))

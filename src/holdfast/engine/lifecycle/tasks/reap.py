@@ -1,0 +1,181 @@
+"""Reap: end attempts whose lease nobody renewed, and decide what follows by the one rule.
+
+Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace and a time limit
+that a worker does not keep. One bounded pass; any number of processes may run it at once, because the rows are locked
+before they are judged. A lease that cannot be settled is split off, logged and left; those beside it are settled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.tasks.failure import LOST_CODE, TIMEOUT_CODE, Failure
+from holdfast.core.tasks.outcome import STOPPED, Canceled, Lost, Outcome, Released, TimedOut
+from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import AWAY, LOCKED_OUT, Database, Session
+from holdfast.store.statements import sql
+
+_EXPIRED = sql("expired")
+_LOSE_WORKERS = sql("lose_workers")
+
+log = logging.getLogger("holdfast.loops")
+
+REAP_BATCH = 500
+PREPARE_SECONDS = 150.0
+"""How long a worker may take between the claim and the work, from which the time limit counts: it may have to start a
+process that loads much, for which it has two minutes."""
+OVERDUE_SECONDS = PREPARE_SECONDS + 20.0
+"""How far past its time limit, counted from the claim, an attempt may be whose worker still beats: besides that, its
+grace to clean up, and a lease."""
+
+
+BUSY_RUNS_MAX = 4
+"""How many runs that others hold one pass waits for, each for a moment; the rest is left to the next pass."""
+_RUN_PATIENCE = "set local lock_timeout = '250ms'"
+"""A row that is to be ended is locked while its run is waited for: nobody else should have to wait for it for long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    """How many attempts were ended, and the tasks whose attempts could not be: never, or not while others hold their
+    runs. `is_full`: there may be more."""
+
+    count: int = 0
+    settled: Settled = NOTHING_SETTLED
+    stuck: Sequence[int] = ()
+    busy: Sequence[int] = ()
+    is_full: bool = False
+    ended: Sequence[Report] = ()
+    """What was settled, for the log."""
+
+    def and_(self, other: Reaped) -> Reaped:
+        return Reaped(
+            count=self.count + other.count,
+            settled=self.settled.and_(other.settled),
+            stuck=[*self.stuck, *other.stuck],
+            busy=[*self.busy, *other.busy],
+            is_full=self.is_full or other.is_full,
+            ended=[*self.ended, *other.ended],
+        )
+
+
+async def reap_once(
+    database: Database,
+    catalog: Catalog,
+    *,
+    overdue_seconds: float = OVERDUE_SECONDS,
+    limit: int = REAP_BATCH,
+    leave: Collection[int] = (),
+    by_time: bool = True,
+) -> Reaped:
+    """End at most `limit` attempts that nobody can be running with a valid lease; `leave` out some tasks.
+
+    Tasks outside of runs first, apart: they wait for no run. Not `by_time`, only those of workers known to be dead.
+    """
+    plain, node = ((limit, list(leave), overdue_seconds, is_node, by_time) for is_node in (False, True))
+    reaped = await _reap(database, catalog, plain)
+    if (left := limit - reaped.count - len(reaped.stuck)) <= 0:
+        return reaped
+    return reaped.and_(await _reap(database, catalog, (left, *node[1:]), patience=_RUN_PATIENCE))
+
+
+async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, patience: str | None = None) -> Reaped:
+    rows: Sequence[Any] = ()
+    try:
+        async with database.transaction() as session:
+            if patience is not None:
+                await session.execute(patience)
+            rows = await session.fetch(_EXPIRED, *asked)
+            settled = await _end(session, catalog, rows) if rows else NOTHING_SETTLED
+    except LOCKED_OUT:
+        return await _reap_by_run(database, catalog, rows)
+    except AWAY:
+        raise
+    except Exception as error:
+        if not rows:
+            raise
+        log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(rows), error)
+        return await _reap_apart(database, catalog, rows)
+    ended = [_report(row) for row in rows]
+    return Reaped(count=len(rows), settled=settled, is_full=len(rows) == asked[0], ended=ended)
+
+
+async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+    """Settle the nodes of each run in a transaction of its own: a run that somebody holds delays no other."""
+    runs: dict[int | None, list[Any]] = {}
+    for row in rows:
+        runs.setdefault(row["run_id"], []).append(row)
+    reaped, busy_runs = Reaped(is_full=True), 0
+    for some in runs.values():
+        try:
+            async with database.transaction() as session:
+                await session.execute(_RUN_PATIENCE)
+                settled = await _end(session, catalog, some)
+            reaped = reaped.and_(Reaped(count=len(some), settled=settled, ended=[_report(row) for row in some]))
+        except LOCKED_OUT:
+            reaped = reaped.and_(Reaped(busy=[row["task_id"] for row in some]))
+            busy_runs += 1
+            if busy_runs == BUSY_RUNS_MAX:
+                break
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - what is wrong with one row is found below
+            log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(some), error)
+            reaped = reaped.and_(await _reap_apart(database, catalog, some))
+    return reaped
+
+
+async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+    """Settle each in a transaction of its own. What was true of a lease under its lock stays true: one that expired is
+    never renewed, and the token refuses whatever is another attempt by now."""
+    settled, stuck = NOTHING_SETTLED, []
+    for row in rows:
+        try:
+            async with database.transaction() as session:
+                alone = await _end(session, catalog, [row])
+            settled = settled.and_(alone)
+        except AWAY:
+            raise
+        except Exception:
+            # A row of a newer version, a damaged one, or a bug of ours: the others must not stay lost with it.
+            log.exception("attempt %s of task %s is over and cannot be settled", row["attempt"], row["task_id"])
+            stuck.append(row["task_id"])
+    return Reaped(count=len(rows) - len(stuck), settled=settled, stuck=stuck)
+
+
+async def _end(session: Session, catalog: Catalog, rows: Sequence[Any]) -> Settled:
+    await catalog.learn({row["lane_id"] for row in rows}, {row["policy_id"] for row in rows}, session=session)
+    catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
+    return await settle(session, catalog, [_report(row) for row in rows])
+
+
+async def lose_workers_once(database: Database, *, silent_seconds: float) -> int:
+    """Show workers silent for too long as lost. Decides nothing about their tasks: leases do."""
+    return len(await database.fetch(_LOSE_WORKERS, silent_seconds))
+
+
+def _report(row: Any) -> Report:
+    lease = (row["task_id"], row["attempt"], row["lease_token"])
+    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row), lane_id=row["lane_id"])
+
+
+def _outcome(row: Any) -> Outcome:
+    who = f"worker {row['worker_id']} ({row['worker_name']})" if row["worker_id"] is not None else "the launched worker"
+    if row["is_canceled"]:
+        return Canceled(reason=f"canceled by force: {who} did not stop in time")
+    if row["state"] == "v":
+        return Lost(Failure(code=LOST_CODE, message="The launched worker never attached to its reservation."))
+    if row["is_past_deadline"]:
+        how = "did not end it" if row["is_leased"] else "went silent"
+        return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} {how}."))
+    if row["worker_state"] == "gone" and row["was_asked_to_stop"]:
+        return Released(reason=STOPPED)
+    if row["worker_state"] == "gone":
+        return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
+    expired = f"{row['lease_expires_at']:%H:%M:%S}"
+    return Lost(Failure(code=LOST_CODE, message=f"The lease of {who} expired at {expired} without a heartbeat."))

@@ -1,0 +1,73 @@
+"""Reconcile: waiting tasks whose time has come become claimable; lanes whose wake-up may be lost are named again.
+
+Retries under a quota pass through it here, and nowhere else: they are counted under the quota's lock, so any number of
+reconcilers together let no more go than one. Work without a quota needs one statement, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.core.limits.quota import admit
+from holdfast.engine.limits.quotas import read_meters
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_PROMOTE = sql("promote")
+_ADMIT = sql("admit_retries")
+_POSTPONE = sql("postpone_retries")
+_SPEND = sql("spend_quotas")
+_NEXT_DUE = sql("next_due")
+_UNCLAIMED_LANES = sql("unclaimed_lanes")
+
+PROMOTE_BATCH = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promoted:
+    """`held` are retries that found no room in a quota and come again later."""
+
+    count: int
+    lanes: list[int]
+    held: int = 0
+
+
+async def reconcile_once(database: Database, *, limit: int = PROMOTE_BATCH) -> Promoted:
+    """Look at no more than `limit` due tasks and promote what may go."""
+    async with database.transaction() as session:
+        return await promote(session, limit)
+
+
+async def promote(session: Session, limit: int) -> Promoted:
+    """The same in the caller's transaction."""
+    row = await session.fetchrow(_PROMOTE, limit)
+    promoted = Promoted(count=row["promoted"], lanes=row["lanes"] or [])
+    if not row["asked_tasks"]:
+        return promoted
+    metered = await _through_quotas(session, list(zip(row["asked_tasks"], row["asked_lanes"], strict=True)))
+    lanes = sorted({*promoted.lanes, *metered.lanes})
+    return Promoted(count=promoted.count + metered.count, lanes=lanes, held=metered.held)
+
+
+async def _through_quotas(session: Session, due: Sequence[tuple[int, int]]) -> Promoted:
+    """Let go what the quotas of its lane have room for; the rest comes again."""
+    meters = await read_meters(session, sorted({lane_id for _, lane_id in due}))
+    answer = admit(due, meters)
+    rows = await session.fetch(_ADMIT, answer.admitted) if answer.admitted else []
+    if answer.held:
+        await session.fetch(_POSTPONE, list(answer.held), list(answer.held.values()))
+    if touched := sorted(answer.spent.keys() | answer.booked.keys()):
+        spent = [answer.spent.get(quota_id, 0) for quota_id in touched]
+        await session.fetch(_SPEND, touched, spent, [answer.booked.get(quota_id) for quota_id in touched])
+    return Promoted(count=len(rows), lanes=[row["lane_id"] for row in rows], held=len(answer.held))
+
+
+async def seconds_until_due(database: Database) -> float | None:
+    """How long until the next waiting task is due; None when none waits."""
+    seconds = await database.fetchval(_NEXT_DUE)
+    return None if seconds is None else max(0.0, float(seconds))
+
+
+async def unclaimed_lanes(database: Database) -> list[int]:
+    return [row[0] for row in await database.fetch(_UNCLAIMED_LANES)]

@@ -1,0 +1,152 @@
+"""An operator's retry of one task: it queues exactly the next attempt.
+
+A waiting retry becomes due now. A failed task goes on in its generation, with one retry more spent of its budget; its
+dead letter is closed as superseded by the attempt, so the sweep does not dispatch it as well. A generation that has had
+all its attempts is refused: a re-drive through the dead letter starts a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.dead_letters.dead_letter import is_retry_ceiling_reached
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.dispatch_transaction import RETRY, dispatching
+from holdfast.engine.idempotency import Once
+from holdfast.engine.lifecycle.dead_letters.requeue import By, LockedDeadTask, Requeued, lock_dead_task, with_its_run
+from holdfast.engine.lifecycle.runs.redrive import redrive_run
+from holdfast.engine.notifications import News
+from holdfast.errors import Conflict, HoldfastError, NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_RETRY_NOW = sql("retry_now")
+_SHOW_TASK = sql("show_task")
+_REVIVE_TASKS = sql("revive_tasks")
+_SUPERSEDE_LETTERS = sql("supersede_letters")
+_SPENT_RETRIES = sql("spent_retries")
+_CARRY_BUDGETS = sql("carry_budgets")
+
+
+async def retry(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    actor: str,
+    reason: str,
+    once: Once | None = None,
+    answer: Callable[[Requeued], Any] = lambda done: done,
+) -> Requeued:
+    """Run a failed task again, checked in this order.
+
+    `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed; `Conflict`
+    `retry_budget_exhausted`, naming the dead letter, when its generation has had `max_retries + 1` attempts.
+    `DispatchFailed` if the database failed it as a whole.
+    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    """
+    async with dispatching(database, RETRY, f"The retry of task {task_id}") as session:
+        if once is not None:
+            await once.begin(session)
+        waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
+        if waiting is not None:
+            news = News({waiting["lane_id"]}, [], [])
+            done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], news)
+        else:
+            by = By(actor, reason or "operator retry")
+            done = await _retry_failed(session, catalog, tenant_id, task_id, by)
+        if done is None:
+            raise await not_retryable(session, tenant_id, task_id)
+        change = requeued("task.retry", done, before="failed" if waiting is None else "retrying")
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+        if once is not None:
+            await once.keep(session, answer(done))
+    return done
+
+
+async def _retry_failed(session: Session, catalog: Catalog, tenant_id: int, task_id: int, by: By) -> Requeued | None:
+    """Queue the next attempt of a failed task; None if it is not failed for good."""
+    found = await lock_dead_task(session, catalog, tenant_id, task_id)
+    if found is None:
+        return None
+    dead = found.row
+    if is_retry_ceiling_reached(retries=dead["retries"], losses=dead["losses"], max_retries=dead["max_retries"]):
+        raise _budget_exhausted(task_id, found.newest)
+    if dead["run_id"] is not None:
+        return await _retry_node(session, catalog, tenant_id, found, by)
+    rows = await session.fetch(_REVIVE_TASKS, [task_id], tenant_id, by.actor, by.reason, None, True)
+    if not rows:
+        return None
+    await _supersede(session, found.letters, dead["attempt"] + 1, by)
+    news = News({row["lane_id"] for row in rows}, [], [])
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"], news)
+
+
+async def _retry_node(
+    session: Session, catalog: Catalog, tenant_id: int, found: LockedDeadTask, by: By
+) -> Requeued | None:
+    """Queue the next attempt of a failed node, reset what is downstream of it and reopen its run.
+
+    An item of a map goes with the other items of its node that failed. The run begins another generation, because its
+    end was on record; budgets go on where they were.
+    """
+    dead, task_id = found.row, found.row["task_id"]
+    run_id, node_no = dead["run_id"], dead["node_no"]
+    spent = await session.fetch(_SPENT_RETRIES, run_id, [node_no], tenant_id)
+    try:
+        done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason, only=node_no)
+    except Conflict as error:
+        raise with_its_run(task_id, False, error.detail) from error
+    if node_no not in done.numbers:
+        raise with_its_run(task_id, False, f"Other items of its node in run {run_id} are under way.")
+    columns = ([row[name] for row in spent] for name in ("task_id", "retries", "losses"))
+    await session.fetch(_CARRY_BUDGETS, *columns)
+    superseded = [row for row in found.held if row["node_no"] in done.numbers]
+    await _supersede(session, superseded, dead["attempt"] + 1, by)
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news)
+
+
+async def _supersede(session: Session, letters: list[Any], attempt: int, by: By) -> None:
+    ids = [row["dead_letter_id"] for row in letters]
+    await session.fetch(_SUPERSEDE_LETTERS, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
+
+
+def _budget_exhausted(task_id: int, letter: Any) -> Conflict:
+    return Conflict(
+        "retry budget exhausted",
+        code="retry_budget_exhausted",
+        advice=f"Start a new generation: `holdfast dead redrive --task {task_id} --reason TEXT`.",
+        task_id=str(task_id),
+        dead_letter_id=None if letter is None else str(letter["dead_letter_id"]),
+    )
+
+
+def requeued(verb: str, done: Requeued, *, before: str) -> Change:
+    """The audited change that put a task back into its queue."""
+    after = {"state": "queued", "attempt": done.attempt, "generation": done.generation}
+    return Change(verb=verb, subject_kind="task", subject_id=str(done.task_id), before={"state": before}, after=after)
+
+
+async def not_retryable(session: Session, tenant_id: int, task_id: int) -> HoldfastError:
+    """Say where a task stands that cannot be retried; a node that never became a task stands somewhere too."""
+    row = await session.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    if row is None:
+        return NotFound(f"There is no task {task_id}.", code="execution_not_found")
+    return Conflict(
+        f"cannot retry execution in status '{row['state']}'",
+        code="execution_not_retryable",
+        advice=_advice(row, task_id),
+        task_id=str(task_id),
+    )
+
+
+def _advice(row: Any, task_id: int) -> str:
+    if row["state"] == "retrying":
+        return f"It is retried by itself; at once with `holdfast task retry {task_id}`."
+    if row["run_id"] is not None and row["state"] in ("failed", "upstream_failed", "skipped", "blocked"):
+        return f"It goes with its run: `holdfast run retry {row['run_id']}`."
+    # It may have failed only after the others looked.
+    return f"See `holdfast task why {task_id}`."

@@ -1,0 +1,257 @@
+"""Settle: record how attempts ended, and what follows, in the caller's transaction.
+
+Completed ones in one statement, all others in a second. The fence is attempt + token in SQL; a report that matches
+nothing is looked up: the identical report repeated answers as before, any other is refused and told who won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.tasks.backoff import jitter_of
+from holdfast.core.tasks.fingerprint import fingerprint
+from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
+from holdfast.core.tasks.retry import RetryAt, RetryPolicy, Stop, classification, decide
+from holdfast.core.tasks.states import ATTEMPT_CODES, ENDS, LiveState, TaskState
+from holdfast.engine.datasets.commit import commit_datasets, lock_generations
+from holdfast.engine.leases import Refusal, Report, Settled
+from holdfast.engine.lifecycle.runs.release import NodeEnd, end_nodes
+from holdfast.engine.limits.breakers import Ended, count
+from holdfast.engine.notifications import News
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_ADD_NOTES = sql("add_notes")
+_LOCK_TASKS = sql("lock_tasks")
+_SETTLE_COMPLETED = sql("settle_completed")
+_SETTLE_OTHERWISE = sql("settle_otherwise")
+_TELL_LETTERS = sql("tell_letters")
+_FIND_SETTLED = sql("find_settled")
+_FIND_WINNER = sql("find_winner")
+
+_WINNERS = {**{one.value: one.name.lower() for one in LiveState}, **ENDS}
+_NOTHING_TO_PARK = (None, None, None, None)
+NO_LETTER = "No dead letter was opened: they are off for this worker."
+BeforeRelease = Callable[[], Awaitable[None]]
+
+
+async def settle(
+    session: Session, catalog: Catalog, reports: Sequence[Report], *, before_release: BeforeRelease | None = None
+) -> Settled:
+    """Settle a batch. The caller commits it, and tells the news afterwards.
+
+    `before_release` is awaited before runs are locked, if any are: whatever else this transaction has to do delays
+    nobody who ends nodes of the same runs, if it is done by then. Without, they are locked a round trip earlier.
+    """
+    if said := [report for report in reports if report.notes]:
+        await _keep_notes(session, said)
+    first, again = _apart(reports)
+    settled = await _settle(session, catalog, first, before_release)
+    while again:
+        first, again = _apart(again)
+        settled = settled.and_(await _settle(session, catalog, first))
+    if catalog.guarded and (ended := [_ended(catalog, one) for one in reports if _says_something(catalog, one)]):
+        settled = settled.and_(Settled(0, [], News(set(await count(session, ended)), [], [])))
+    return settled
+
+
+async def _keep_notes(session: Session, reports: Sequence[Report]) -> None:
+    """Keep what attempts said with their reports, in the transaction that settles them: what is undone is said again,
+    and a report that is repeated finds its lease gone, and adds nothing."""
+    said = [(report, kind, detail) for report in reports for kind, detail in report.notes]
+    await session.fetch(
+        _ADD_NOTES,
+        [report.task_id for report, _, _ in said],
+        [report.attempt for report, _, _ in said],
+        [report.lease_token for report, _, _ in said],
+        [kind for _, kind, _ in said],
+        [detail for _, _, detail in said],
+    )
+
+
+def _says_something(catalog: Catalog, report: Report) -> bool:
+    """Whether an outcome tells a breaker how its action fares: a lost, canceled or released attempt does not."""
+    return report.lane_id in catalog.guarded and isinstance(report.outcome, Completed | Failed | TimedOut)
+
+
+def _policy(catalog: Catalog, report: Report) -> RetryPolicy:
+    """What a failure is judged by: for what follows, and for the breaker of its action."""
+    return report.policy or catalog.policy(report.policy_id)
+
+
+def _ended(catalog: Catalog, report: Report) -> Ended:
+    lease = (report.task_id, report.attempt, report.lane_id)
+    if isinstance(report.outcome, Failed | TimedOut):
+        found = classification(_policy(catalog, report), report.outcome)
+        if found.is_retriable:
+            kind = report.outcome.failure.type.rpartition(".")[2]
+            return Ended(*lease, failure=f"{found.reason} ({kind})" if kind else found.reason)
+    return Ended(*lease)
+
+
+def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
+    """Each task once, and the rest: a worker that lost a lease and won the next may report both attempts together."""
+    first: dict[int, Report] = {}
+    again = []
+    for report in reports:
+        if report.task_id in first:
+            again.append(report)
+        else:
+            first[report.task_id] = report
+    return list(first.values()), again
+
+
+async def _settle(
+    session: Session, catalog: Catalog, reports: Sequence[Report], before_release: BeforeRelease | None = None
+) -> Settled:
+    completed = [report for report in reports if type(report.outcome) is Completed]
+    if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
+        locked = await lock_generations(session, reports)
+        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
+        reports = await commit_datasets(session, reports, locked)
+        completed = [report for report in reports if type(report.outcome) is Completed]
+    ends: list[NodeEnd] = []
+    others = [report for report in reports if type(report.outcome) is not Completed]
+    accepted = 0
+    awaited: list[int] = []
+    lanes: list[int] = []
+    redriven: list[int] | None = None
+    failed_again: list[int] | None = None
+    failed_runs: list[int] = []
+    # Of a mixed batch all runs are locked together, later: in two parts they would not be locked in the one order.
+    locks_runs = before_release is None and not others
+    runs: Sequence[Sequence[Any]] | None = None
+    if completed and others:
+        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
+    if completed:
+        row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed), locks_runs))[0]
+        accepted += row["accepted"]
+        awaited += row["awaited"] or []
+        redriven = row["redriven"]
+        ends += _node_ends(row, repeat(TaskState.COMPLETED))
+        # Letters of re-driven tasks are locked before any run: then the statement left the runs alone.
+        if locks_runs and not redriven:
+            runs = row["runs"] or ()
+    if others:
+        row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
+        accepted += row["accepted"]
+        awaited += row["awaited"] or []
+        lanes += row["lanes"] or []
+        failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
+        ends += _node_ends(row, map(ENDS.__getitem__, row["node_states"] or ()))
+    if redriven or failed_again:
+        await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
+    news = News(set(lanes), awaited, [])
+    if ends:
+        if before_release is not None:
+            await before_release()
+        news = news.and_(await end_nodes(session, catalog, ends, runs))
+    refused = [] if accepted == len(reports) else await _refusals(session, reports)
+    return Settled(len(reports) - len(refused), refused, news)
+
+
+def _node_ends(row: Any, states: Iterable[TaskState]) -> Iterable[NodeEnd]:
+    """The tasks of runs that a settling statement ended."""
+    return zip(row["node_tasks"] or (), row["node_runs"] or (), row["node_numbers"] or (), states, strict=False)
+
+
+def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:
+    return (
+        [report.task_id for report in reports],
+        [report.attempt for report in reports],
+        [report.lease_token for report in reports],
+        [report.outcome.output for report in reports],  # type: ignore[union-attr]
+    )
+
+
+def _other_columns(catalog: Catalog, reports: Sequence[Report]) -> tuple[list[object], ...]:
+    rows = [_other_row(catalog, report) for report in reports]
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
+    outcome = report.outcome
+    code = ATTEMPT_CODES[attempt_state(outcome)]
+    lease = (report.task_id, report.attempt, report.lease_token, code)
+    match outcome:
+        case Failed(failure) | TimedOut(failure) | Lost(failure):
+            decision = decide(
+                _policy(catalog, report),
+                outcome,
+                retries=report.retries,
+                losses=report.losses,
+                jitter=jitter_of(report.task_id, report.attempt),
+            )
+            delay = decision.delay.total_seconds() if isinstance(decision, RetryAt) else 0.0
+            after = ("w" if delay else "q") if isinstance(decision, RetryAt) else "f"
+            cause = (failure.code, failure.type, failure.message, failure.traceback)
+            known = decision.classification.reason
+            letter: tuple[object, ...] = _NOTHING_TO_PARK
+            if isinstance(decision, Stop) and report.opens_letter:
+                letter = (fingerprint(outcome), known, report.input, failure.effect or None)
+            sentence = decision.sentence if report.opens_letter or after != "f" else f"{decision.sentence} {NO_LETTER}"
+            return (*lease, after, delay, *cause, decision.reason, decision.rule, sentence, *letter, known)
+        case Canceled(reason):
+            return (*lease, "x", 0.0, "", "", "", "", reason or "canceled", "", "", *_NOTHING_TO_PARK, None)
+        case Released(reason):
+            return (*lease, "q", 0.0, "", "", "", "", reason or "released", "", "", *_NOTHING_TO_PARK, None)
+        case Completed():
+            raise AssertionError("completed attempts are settled by their own statement")
+
+
+async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal]:
+    """Which of these reports are not on record, word for word, as settled by their own lease."""
+    said = [_said(report) for report in reports]
+    rows = await session.fetch(
+        _FIND_SETTLED,
+        [report.task_id for report in reports],
+        [report.attempt for report in reports],
+        [report.lease_token for report in reports],
+        *(list(column) for column in zip(*said, strict=True)),
+    )
+    on_record = {(row["task_id"], row["attempt"]): row for row in rows}
+    refused = []
+    for report in reports:
+        found = on_record.get((report.task_id, report.attempt))
+        if found is not None and _is_as_before(report, found["state"], is_same=found["is_same"]):
+            continue
+        winner = await session.fetchrow(_FIND_WINNER, report.task_id)
+        refused.append(Refusal(report.task_id, report.attempt, _winner_text(winner)))
+    return refused
+
+
+def _said(report: Report) -> tuple[bytes | None, str, str]:
+    """What tells one report of an outcome from another one of the same kind: output, or code and message."""
+    match report.outcome:
+        case Completed(output):
+            return (output, "", "")
+        case Failed(failure) | TimedOut(failure) | Lost(failure):
+            return (None, failure.code, failure.message)
+        case _:
+            return (None, "", "")
+
+
+def _is_as_before(report: Report, state: str, *, is_same: bool) -> bool:
+    """Whether the record shows this very report; one that could not commit its datasets stands there as failed."""
+    if state == "f" and type(report.outcome) is Completed and report.outcome.commits:
+        return True
+    # Lost is what the engine says, in the words of whoever noticed first.
+    is_same = is_same or isinstance(report.outcome, Lost)
+    return is_same and state == ATTEMPT_CODES[attempt_state(report.outcome)]
+
+
+def _winner_text(row: Any) -> str:
+    if row is None:
+        return "the task does not exist"
+    state, attempt, worker_id, _ = row
+    by = f" by worker {worker_id}" if worker_id is not None else ""
+    return f"attempt {attempt} is {_WINNERS[state]}{by}"
+
+
+async def warm_settle(session: Session) -> None:
+    """Settle nothing."""
+    await session.fetch(_SETTLE_COMPLETED, [], [], [], [], False)

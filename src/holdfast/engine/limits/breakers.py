@@ -1,0 +1,217 @@
+"""Breakers: count how attempts of guarded actions end, open and close, grant trials, and let people steer.
+
+Counting is part of settling, for actions that have a breaker and nobody else: one statement more per batch. That is
+cheaper than a pass over recent failures, which would have to find the successes beside them too, and a breaker opens
+with the failure that was one too many, not at the next pass. The rule is `core.circuit`; every write names the state
+and the spell it rests on, so two workers that see the same failures open a breaker once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.core.limits.breaker import CIRCUIT_CODES, Breaker, CircuitState, after_trials, trial_room, trips
+from holdfast.core.limits.window import Slice, Window
+from holdfast.engine.audit import Change, audit
+from holdfast.engine.engine import Engine
+from holdfast.errors import NotFound
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_TALLY = sql("tally_outcomes")
+_WINDOWS = sql("windows")
+_READ = sql("read_breakers")
+_OPEN = sql("open_breaker")
+_PASS = sql("pass_trials")
+_CLOSE = sql("close_breaker")
+_TRY_TRIALS = sql("try_trials")
+_BEGIN_TRIALS = sql("begin_trials")
+_TRIALS = sql("trials")
+_STEER = sql("steer_breaker")
+_SHOW = sql("show_breaker")
+
+CAUSE_CHARACTERS_MAX = 200
+_WORDS = {code: state.value for state, code in CIRCUIT_CODES.items()}
+_STEERING = {
+    CircuitState.OPEN: "breaker.open",
+    CircuitState.CLOSED: "breaker.close",
+    CircuitState.HALF_OPEN: "breaker.reset",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One attempt of a guarded action that completed, failed or timed out; `failure` says what a retry could mend."""
+
+    task_id: int
+    attempt: int
+    lane_id: int
+    failure: str = ""
+
+
+async def count(session: Session, ended: Sequence[Ended]) -> list[int]:
+    """Count outcomes just settled in this transaction; answers lanes that may run again because a breaker closed.
+
+    The last step of settling: what is locked here is locked by everybody after tasks and runs.
+    """
+    rows = await session.fetch(
+        _TALLY,
+        [one.task_id for one in ended],
+        [one.attempt for one in ended],
+        [one.lane_id for one in ended],
+        [bool(one.failure) for one in ended],
+    )
+    cause = _cause(ended)
+    failing = [row["breaker_id"] for row in rows if row["state"] == "c" and row["part"]]
+    if failing:
+        await _open_if_too_many(session, failing, cause)
+    lanes: list[int] = []
+    for row in rows:
+        if row["passed"] or row["failed"]:
+            lanes += await _judge_trials(session, row, cause)
+    return lanes
+
+
+def _cause(ended: Iterable[Ended]) -> str:
+    common = Counter(one.failure for one in ended if one.failure).most_common(1)
+    return common[0][0][:CAUSE_CHARACTERS_MAX] if common else ""
+
+
+async def _open_if_too_many(session: Session, breaker_ids: list[int], cause: str) -> None:
+    windows = await read_windows(session, breaker_ids)
+    for row in await session.fetch(_READ, breaker_ids):
+        breaker = _breaker(row)
+        window = Window(seconds=breaker.window_seconds, at=row["at"], slices=windows.get(row["breaker_id"], ()))
+        if trips(breaker, window):
+            counted = (window.whole, window.part, cause)
+            await session.fetch(_OPEN, row["breaker_id"], CIRCUIT_CODES[CircuitState.CLOSED], row["since"], *counted)
+
+
+async def _judge_trials(session: Session, row: Any, cause: str) -> list[int]:
+    breaker_id, since = row["breaker_id"], row["since"]
+    (read,) = await session.fetch(_READ, [breaker_id])
+    passed = read["passed"]
+    if not row["failed"]:
+        passed = await session.fetchval(_PASS, breaker_id, since, row["passed"])
+        if passed is None:
+            return []
+    match after_trials(_breaker(read), passed=passed, failed=row["failed"]):
+        case CircuitState.OPEN:
+            counted = (row["passed"] + row["failed"], row["failed"], cause)
+            await session.fetch(_OPEN, breaker_id, CIRCUIT_CODES[CircuitState.HALF_OPEN], since, *counted)
+        case CircuitState.CLOSED:
+            return await session.fetchval(_CLOSE, breaker_id, since) or []
+        case CircuitState.HALF_OPEN:
+            pass
+    return []
+
+
+async def read_windows(session: Session | Database, guard_ids: Sequence[int]) -> Mapping[int, list[Slice]]:
+    """What guards counted, slice by slice."""
+    found: dict[int, list[Slice]] = {}
+    for row in await session.fetch(_WINDOWS, list(guard_ids)):
+        found.setdefault(row["guard_id"], []).append(Slice(row["slice"], row["whole"], row["part"]))
+    return found
+
+
+async def trial_rooms(session: Session, breaker_ids: Sequence[int]) -> dict[int, int]:
+    """How many trials breakers grant now, inside the caller's transaction, which holds off everybody else's.
+
+    One whose time has come becomes half-open here. One that is open grants none, nor does one whose trials another
+    transaction counts: that one is not in the answer.
+    """
+    assert session.is_in_transaction()
+    ordered = [row["breaker_id"] for row in await session.fetch(_TRY_TRIALS, sorted(breaker_ids))]
+    await session.fetch(_BEGIN_TRIALS, ordered)
+    rooms = dict.fromkeys(ordered, 0)
+    for row in await session.fetch(_TRIALS, ordered):
+        breaker = Breaker(trials=row["trials"])
+        rooms[row["breaker_id"]] = trial_room(breaker, passed=row["passed"], running=row["running"])
+    return rooms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerView:
+    """A breaker as people see it. `attempts`, `failures` and `cause` say why it opened; `counted` is the window now."""
+
+    action: str
+    state: str
+    since: datetime
+    trial_at: datetime | None
+    passed: int
+    running: int
+    share: float
+    attempts_min: int
+    window_seconds: float
+    open_seconds: float
+    trials: int
+    attempts: int
+    failures: int
+    cause: str
+    actor: str
+    reason: str
+    counted_attempts: int
+    counted_failures: int
+
+
+async def show_breaker(database: Database, tenant_id: int, action: str) -> BreakerView:
+    """The breaker of an action, or `NotFound`."""
+    found = await find_breaker(database, tenant_id, action)
+    if found is None:
+        raise _missing(action)
+    return found
+
+
+async def find_breaker(database: Database, tenant_id: int, action: str) -> BreakerView | None:
+    """The breaker of an action, if it has one."""
+    row = await database.fetchrow(_SHOW, tenant_id, action)
+    if row is None:
+        return None
+    found = dict(row)
+    breaker_id, at = found.pop("breaker_id"), found.pop("at")
+    slices = (await read_windows(database, [breaker_id])).get(breaker_id, ())
+    window = Window(seconds=row["window_seconds"], at=at, slices=slices)
+    return BreakerView(**found, counted_attempts=window.whole, counted_failures=window.part)
+
+
+async def steer(
+    engine: Engine, tenant_id: int, action: str, to: CircuitState, *, actor: str, reason: str
+) -> BreakerView:
+    """Open a breaker until somebody closes it, close it, or have it tried now (`HALF_OPEN`). It counts anew."""
+    async with engine.database.transaction() as session:
+        row = await session.fetchrow(_STEER, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
+        if row is None:
+            raise _missing(action)
+        change = Change(
+            verb=_STEERING[to],
+            subject_kind="action",
+            subject_id=action,
+            before={"state": _WORDS[row["was"]], "attempts": row["attempts"], "failures": row["failures"]},
+            after={"state": _WORDS[row["state"]], "attempts": 0, "failures": 0},
+        )
+        await audit(session, tenant_id, [change], actor=actor, reason=reason)
+    if to is not CircuitState.OPEN and row["lanes"]:
+        engine.bell.ring(lanes=row["lanes"])
+    return await show_breaker(engine.database, tenant_id, action)
+
+
+def _missing(action: str) -> NotFound:
+    return NotFound(
+        f"The action {action!r} has no breaker.",
+        code="breaker_not_found",
+        advice="Declare one: @app.action(breaker=True). See `holdfast action list`.",
+    )
+
+
+def _breaker(row: Any) -> Breaker:
+    return Breaker(
+        share=row["share"],
+        attempts_min=row["attempts_min"],
+        window_seconds=row["window_seconds"],
+        open_seconds=row["open_seconds"],
+        trials=row["trials"],
+    )

@@ -1,0 +1,56 @@
+"""Guard: a worker says which of its actions have a breaker or a quota. The last one to say so is right.
+
+Nothing is written where nothing changed, so the workers of a fleet may all say it, and a breaker that is open stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.limits.quota import Quota
+from holdfast.engine.engine import Engine
+from holdfast.engine.limits.quotas import set_quota
+from holdfast.store.statements import sql
+
+_READ_GUARDED = sql("read_guarded")
+_DECLARE_BREAKER = sql("declare_breaker")
+_FORGET_BREAKER = sql("forget_breaker")
+
+ACTOR = "declaration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guards:
+    """What holds an action back when too much of it fails."""
+
+    breaker: Breaker | None = None
+    quota: Quota | None = None
+
+
+async def declare_guards(engine: Engine, tenant_id: int, guards: Mapping[str, Guards]) -> None:
+    """Store the breakers and quotas of these actions, and forget those they have no longer."""
+    rows = await engine.database.fetch(_READ_GUARDED, tenant_id, list(guards))
+    known = {row["action"]: (row["has_breaker"], row["has_quota"]) for row in rows}
+    for action, guard in guards.items():
+        has_breaker, has_quota = known.get(action, (False, False))
+        if guard.breaker is not None:
+            await _declare_breaker(engine, tenant_id, action, guard.breaker)
+        elif has_breaker:
+            await engine.database.fetch(_FORGET_BREAKER, tenant_id, action)
+        if guard.quota is not None or has_quota:
+            await set_quota(engine, tenant_id, guard.quota, action=action, actor=ACTOR, reason="")
+
+
+async def _declare_breaker(engine: Engine, tenant_id: int, action: str, breaker: Breaker) -> None:
+    await engine.database.fetch(
+        _DECLARE_BREAKER,
+        tenant_id,
+        action,
+        breaker.share,
+        breaker.attempts_min,
+        breaker.window_seconds,
+        breaker.open_seconds,
+        breaker.trials,
+    )

@@ -1,0 +1,303 @@
+"""The repair loops: reap, reconcile, sweep, vacuum, retain and more, each a bounded pass at its own pace.
+
+Any number of processes may run them; the result is the same as with one. They are engine code, not tasks, and need no
+user code. A pass that fails is logged and tried again at its next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from holdfast.core.health.clock_watch import ClockWatch
+from holdfast.engine.campaigns.advance import campaigns_once
+from holdfast.engine.datasets.cutover import finish_rollbacks_once
+from holdfast.engine.datasets.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
+from holdfast.engine.datasets.take_back import TAKE_BATCH, take_back_once
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.dead_letters.sweep import ADOPT_BATCH, adopt_once, sweep_once
+from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
+from holdfast.engine.lifecycle.runs.commands import finish_cancels_once
+from holdfast.engine.lifecycle.runs.items import move_items_once
+from holdfast.engine.lifecycle.runs.pause import free_children_once, hold_children_once
+from holdfast.engine.lifecycle.runs.signals import START, deliver_once, expire_waits_once
+from holdfast.engine.lifecycle.tasks.reap import PREPARE_SECONDS, lose_workers_once, reap_once
+from holdfast.engine.lifecycle.tasks.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
+from holdfast.engine.maintenance.retention import retain_once, vacuum_once
+from holdfast.engine.publish import follow_up
+from holdfast.engine.queries.counts import count_once
+from holdfast.engine.schedules.fire import schedule_once, seconds_until_slot
+from holdfast.engine.wakeups.relay import Relay
+from holdfast.engine.webhooks.deliver import Deliveries
+from holdfast.engine.workers.probe import probe_once
+from holdfast.net.address import Rules
+from holdfast.net.guarded_request import Guarded, is_possible
+from holdfast.store.database import TROUBLE
+from holdfast.store.statements import sql
+from holdfast.wakeups.carriers import is_external
+
+_READ_CLOCK = sql("read_clock")
+
+log = logging.getLogger("holdfast.loops")
+
+REPUBLISH_SECONDS = 5.0
+RETAIN_SECONDS = 60.0
+COUNT_SECONDS = 10.0
+EPOCH_SECONDS = 2.0
+"""New connections look for themselves; behind a pooler an old one may lead to another server."""
+DATASETS_SECONDS = 5.0
+DUE_SECONDS_MIN = 0.02
+STUCK_SECONDS = 60.0
+"""For so long a lease that could not be settled is left out: at the head of every batch it would slow all others."""
+BUSY_SECONDS = 2.0
+"""For so long a node is left out whose run somebody held."""
+CAMPAIGN_SECONDS = 0.25
+CAMPAIGN_REST = 14.0
+"""Campaigns rest fourteen times as long as a pass over them took: together they have a fifteenth of one connection's
+time, whoever makes the passes."""
+REST = 10.0
+REST_SECONDS_MAX = 30.0
+"""A pass that found nothing more to do rests ten times as long as it took: while an old snapshot keeps dead rows, a
+look at the hot table passes all of them, and looks must not take the time of the work. The reaper rests half a lease at
+most."""
+PAGE_SECONDS = 0.05
+"""Between two pages of a sweep: it takes its turn beside the work it brings back."""
+
+
+class Loops:
+    """`run()` until cancelled, or single passes from a test."""
+
+    def __init__(self, engine: Engine, *, campaign_rest: float = CAMPAIGN_REST) -> None:
+        self._engine = engine
+        self._settings = engine.settings
+        self._campaign_rest = campaign_rest
+        self._swept_to = 0
+        self._waits_to = START
+        self._stuck: set[int] = set()
+        self._stuck_until = 0.0
+        self._busy: set[int] = set()
+        self._busy_until = 0.0
+        self._clock: ClockWatch | None = None
+        """Set where passes are repeated: a single one has nothing to compare the database's clock with."""
+        self._guarded = Guarded(Rules.of(engine.settings.egress))
+        self._deliveries = Deliveries(engine, self._guarded)
+
+    async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            await self._deliveries.close()
+            await self._guarded.close()
+
+    def watch_clock(self) -> None:
+        """From now on, compare the database's clock with this process's own between two passes of the reaper."""
+        self._clock = ClockWatch()
+
+    async def _run(self) -> None:
+        self.watch_clock()
+        loops = self._settings.loops
+        # A lease of a second wants a reaper that looks more often than once a second.
+        reap_seconds = min(loops.reap_seconds, self._settings.worker.lease_seconds / 4)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                self._repeat("reap", self.reap, reap_seconds, rest_max=self._settings.worker.lease_seconds / 2)
+            )
+            group.create_task(self._repeat("reconcile", self.reconcile, loops.reconcile_seconds))
+            group.create_task(self._repeat("runs", self.runs, loops.reconcile_seconds))
+            group.create_task(self._repeat("schedule", self.schedule, loops.schedule_seconds))
+            group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
+            group.create_task(self._repeat("sweep", self.sweep, loops.sweep_seconds))
+            group.create_task(self._repeat("campaigns", self.campaigns, loops.sweep_seconds))
+            group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
+            group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
+            group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
+            group.create_task(self._repeat("count", self.count, COUNT_SECONDS))
+            group.create_task(self._repeat("epoch", self.epoch, EPOCH_SECONDS))
+            group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
+            webhooks = self._settings.webhooks
+            # Reporters are no requests: what is needed to make those need not be installed.
+            if is_possible() or webhooks.reporters or self._settings.is_local:
+                group.create_task(self._repeat("webhooks", self.deliver, webhooks.look_seconds))
+            if is_possible():
+                group.create_task(self._repeat("probes", self.probe, webhooks.probe_seconds))
+            if is_external(self._settings.wake):
+                group.create_task(Relay(self._engine).run())
+
+    async def reap(self) -> float | None:
+        """End what nobody can be running; at once again while there is a full batch."""
+        if time.monotonic() >= self._stuck_until:
+            self._stuck.clear()
+        if time.monotonic() >= self._busy_until:
+            self._busy.clear()
+        worker = self._settings.worker
+        reaped = await reap_once(
+            self._engine.database,
+            self._engine.catalog,
+            leave=self._stuck | self._busy,
+            overdue_seconds=PREPARE_SECONDS + worker.cancel_grace_seconds + worker.lease_seconds,
+            by_time=await self._is_clock_steady(),
+        )
+        if reaped.stuck and not self._stuck:
+            self._stuck_until = time.monotonic() + STUCK_SECONDS
+        self._stuck.update(reaped.stuck)
+        if reaped.busy and not self._busy:
+            self._busy_until = time.monotonic() + BUSY_SECONDS
+        self._busy.update(reaped.busy)
+        self._engine.failures.tell_all(self._engine.catalog, reaped.ended, reaped.settled.refused)
+        await follow_up(self._engine, reaped.settled.news)
+        return 0.0 if reaped.is_full else None
+
+    async def bury(self) -> float | None:
+        """End what workers held that are known to be dead; at once again while there is a full batch."""
+        reaped = await reap_once(self._engine.database, self._engine.catalog, by_time=False)
+        await follow_up(self._engine, reaped.settled.news)
+        return 0.0 if reaped.is_full else None
+
+    async def _is_clock_steady(self) -> bool:
+        """Whether leases may be judged by the database's clock: not for one lease after it was set forward."""
+        if self._clock is None:
+            return True
+        asked_at = time.monotonic()
+        database_at = await self._engine.database.fetchval(_READ_CLOCK)
+        lease_seconds = self._settings.worker.lease_seconds
+        before, answered_at = self._clock.waits_until, time.monotonic()
+        self._clock = self._clock.read(
+            database_at, asked_at=asked_at, answered_at=answered_at, lease_seconds=lease_seconds
+        )
+        if self._clock.waits_until > before:
+            log.warning("the database's clock was set forward; nothing is reaped for %g s", lease_seconds)
+        return self._clock.is_steady(answered_at)
+
+    async def reconcile(self) -> float | None:
+        """Promote what is due; come back when the next one is."""
+        promoted = await reconcile_once(self._engine.database)
+        self._engine.bell.ring(lanes=promoted.lanes)
+        if promoted.count + promoted.held == PROMOTE_BATCH:
+            return 0.0
+        due = await seconds_until_due(self._engine.database)
+        return None if due is None else max(DUE_SECONDS_MIN, due)
+
+    async def runs(self) -> float | None:
+        """Tell what runs have to tell each other: ends to parents, events to waits, cancels and pauses to what they
+        started."""
+        database, catalog = self._engine.database, self._engine.catalog
+        news = await answer_once(database, catalog)
+        news = news.and_(await retry_children_once(database, catalog))
+        delivered = await deliver_once(database, catalog, after=self._waits_to)
+        self._waits_to = delivered.after
+        news = news.and_(delivered.news)
+        news = news.and_(await expire_waits_once(database, catalog))
+        grace = self._settings.worker.cancel_grace_seconds
+        news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
+        await hold_children_once(database)
+        news = news.and_(await free_children_once(database, catalog))
+        news = news.and_(await move_items_once(database, catalog))
+        await follow_up(self._engine, news)
+        return None
+
+    async def schedule(self) -> float | None:
+        """Fire the slots that have come; come back when the next one does."""
+        database, grace = self._engine.database, self._settings.worker.cancel_grace_seconds
+        scheduled = await schedule_once(database, self._engine.catalog, grace_seconds=grace)
+        await follow_up(self._engine, scheduled.news)
+        due = await seconds_until_slot(database)
+        return None if due is None else max(DUE_SECONDS_MIN, due)
+
+    async def republish(self) -> float | None:
+        """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
+        self._engine.bell.ring(lanes=await unclaimed_lanes(self._engine.database))
+        await lose_workers_once(self._engine.database, silent_seconds=self._engine.silent_seconds)
+        return None
+
+    async def sweep(self) -> float | None:
+        """Judge the next page of dead letters; soon again while there is another."""
+        swept = await sweep_once(self._engine.database, self._engine.catalog, after=self._swept_to)
+        self._swept_to = swept.after
+        await follow_up(self._engine, swept.news)
+        return PAGE_SECONDS if swept.after else None
+
+    async def campaigns(self) -> float | None:
+        """Move every campaign one step; soon again while one is under way."""
+        engine = self._engine
+        silent_seconds = engine.silent_seconds
+        moved = await campaigns_once(
+            engine.database, engine.catalog, silent_seconds=silent_seconds, rest=self._campaign_rest
+        )
+        await follow_up(self._engine, moved.news)
+        return CAMPAIGN_SECONDS if moved.under_way else None
+
+    async def adopt(self) -> float | None:
+        """Open the letters that older workers did not."""
+        return PAGE_SECONDS if await adopt_once(self._engine.database) >= ADOPT_BATCH else None
+
+    async def vacuum(self) -> float | None:
+        await vacuum_once(self._engine.database)
+        return None
+
+    async def retain(self) -> float | None:
+        """Forget what is older than history; soon again while there is more."""
+        database, days = self._engine.database, self._settings.loops.retention_days
+        retained = await retain_once(database, days=days)
+        is_behind = await forget_commits_once(database, days=days) or retained.is_behind
+        return PAGE_SECONDS if is_behind else None
+
+    async def count(self) -> float | None:
+        """Add up what completed, for who asks later."""
+        await count_once(self._engine.database)
+        return None
+
+    async def epoch(self) -> float | None:
+        """Notice that PostgreSQL is another server than before."""
+        await self._engine.look()
+        return None
+
+    async def sweep_datasets(self) -> float | None:
+        """Delete what nobody will commit, take back what runs owe, and finish what a rollback left to do."""
+        engine = self._engine
+        grace = self._settings.worker.cancel_grace_seconds
+        done = await finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
+        await follow_up(engine, done)
+        is_full = await take_back_once(engine.database) == TAKE_BATCH
+        return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH or is_full else None
+
+    async def deliver(self) -> float | None:
+        """Begin to send events to webhooks that are due."""
+        await self._deliveries.begin()
+        return None
+
+    async def probe(self) -> float | None:
+        """Ask workers that offer a URL whether they are well."""
+        await probe_once(self._engine, self._guarded)
+        return None
+
+    async def _repeat(
+        self,
+        name: str,
+        step: Callable[[], Awaitable[float | None]],
+        seconds: float,
+        *,
+        rest_max: float = REST_SECONDS_MAX,
+    ) -> None:
+        outage = self._engine.database.outage
+        while True:
+            pause: float | None = None
+            began = time.monotonic()
+            try:
+                pause = await step()
+                outage.answered(name)
+            except TROUBLE as error:
+                outage.failed(name, error)
+            except Exception:
+                # A row that cannot be read, or a bug of ours: no reason for the other passes to end.
+                log.exception("%s pass failed, will try again", name)
+            await asyncio.sleep(
+                _pause(seconds, pause, rest=min(rest_max, REST * (time.monotonic() - began))) * random.uniform(0.8, 1.0)
+            )
+
+
+def _pause(seconds: float, asked: float | None, *, rest: float) -> float:
+    """How long a loop of this pace waits after a pass that asked to come back after so long, if it did."""
+    return asked if asked is not None and asked < seconds else max(seconds, rest)

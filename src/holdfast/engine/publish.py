@@ -1,0 +1,27 @@
+"""Follow up: what a committed change to runs asks for besides itself.
+
+Wake the workers of lanes that got tasks and the callers that wait; tell parents about runs that ended, and run those
+again that a node goes on with; look for events that came before their wait. All of it may be lost with this process:
+passes of the repair loops do the same.
+"""
+
+from __future__ import annotations
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
+from holdfast.engine.lifecycle.runs.signals import deliver_to_runs
+from holdfast.engine.notifications import NO_NEWS, News
+
+
+async def follow_up(engine: Engine, news: News) -> None:
+    """Announce, and follow what follows until nothing does."""
+    engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
+    while news.children or news.waits:
+        following = NO_NEWS
+        if news.children:
+            following = await answer_once(engine.database, engine.catalog)
+            following = following.and_(await retry_children_once(engine.database, engine.catalog))
+        if news.waits:
+            following = following.and_(await deliver_to_runs(engine.database, engine.catalog, news.waits))
+        engine.bell.ring(lanes=following.lanes, done=following.awaited, stops=following.stops)
+        news = following

@@ -1,0 +1,169 @@
+"""Look at dead letters: groups by fingerprint, pages of letters, one in full, and all of a group to take elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.dead_letters.dead_letter import LetterState
+from holdfast.engine.effects.gate import EffectView, list_effects
+from holdfast.engine.queries.pages import ID_MAX, LOOK_PLAIN, bounded, full_page, valid_limit
+from holdfast.errors import Invalid, NotFound
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_DEAD_GROUPS = sql("dead_groups")
+_LIST_LETTERS = sql("list_letters")
+_READ_LANES = sql("read_lanes")
+
+GROUPS_MAX, GROUPS_SHOWN = 1_000, 200
+LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 50_000, 3_000
+"""How many letters of all groups together are counted, and how many of them are looked at: states, tasks, lanes."""
+LOOK_LETTERS = 5_000
+UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """Failures of one fingerprint. `count` is tasks: a task that failed again counts once."""
+
+    fingerprint: str
+    count: int
+    letters: int
+    open: int
+    retry_requested: int
+    retrying: int
+    first_seen: datetime
+    last_seen: datetime
+    type: str
+    code: str
+    message: str
+    cause: str
+    actions: list[str]
+    queues: list[str]
+    task_id: str
+    is_partial: bool = False
+    """Whether older letters of the group were left out: counts are then of at least. `letters` counts further."""
+
+
+class LetterView(msgspec.Struct, frozen=True, kw_only=True):
+    """One dead letter with the failure it stands for. `input` only where one is shown or exported, `effects`
+    (what its task did outside) only where one is shown."""
+
+    dead_letter_id: str
+    task_id: str
+    run_id: str
+    state: str
+    source_type: str
+    source_id: str
+    action: str
+    queue: str
+    attempts: int
+    generation: int
+    fingerprint: str
+    cause: str
+    reason: str
+    code: str
+    type: str
+    message: str
+    recovery_options: list[str]
+    disposition: str
+    disposition_reason: str
+    actor: str
+    dispatches: int
+    dispatches_max: int
+    dispatched_at: datetime | None
+    backoff_seconds: float | None
+    opened_at: datetime
+    changed_at: datetime
+    previous_id: str | None
+    campaign_id: str | None
+    tags: list[str]
+    at: datetime
+    traceback: str | None = None
+    input: msgspec.Raw = msgspec.field(default_factory=lambda: json_codec.NULL)
+    effects: list[EffectView] = []
+
+
+async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS_SHOWN) -> list[GroupView]:
+    """Unresolved letters by fingerprint, the largest group first."""
+    bounds = (LETTERS_COUNT_MAX, GROUPS_MAX, LETTERS_LOOK_MAX)
+    rows = await bounded(database, _DEAD_GROUPS, tenant_id, limit, *bounds)
+    lane_ids = sorted({lane_id for row in rows for lane_id in row["lane_ids"]})
+    lanes = {row["lane_id"]: row for row in await database.fetch(_READ_LANES, lane_ids)}
+    return [_group_view(row, [lanes[lane_id] for lane_id in row["lane_ids"]]) for row in rows]
+
+
+def _group_view(row: Any, lanes: Sequence[Any]) -> GroupView:
+    found = {name: value for name, value in row.items() if name != "lane_ids"}
+    found |= {"task_id": str(row["task_id"]), "actions": sorted({lane["action"] for lane in lanes})}
+    return GroupView(**found, queues=sorted({lane["queue"] for lane in lanes}))
+
+
+async def list_letters(
+    database: Database, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
+) -> list[LetterView]:
+    """As many letters as asked for, newest first."""
+
+    async def page(begin: int | None, left: int) -> tuple[list[LetterView], int | None]:
+        return await letter_page(database, tenant_id, **asked, before=begin, limit=left)
+
+    return await full_page(page, limit, before)
+
+
+async def letter_page(
+    database: Database,
+    tenant_id: int,
+    *,
+    states: Sequence[str] = (),
+    fingerprint: str | None = None,
+    task_id: int | None = None,
+    before: int | None = None,
+    limit: int = 50,
+    with_input: bool = False,
+) -> tuple[list[LetterView], int | None]:
+    """A page of letters, newest first, and `before` which id the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
+    for state in states:
+        if state not in set(LetterState):
+            advice = f"Choose from {', '.join(LetterState)}."
+            raise Invalid(f"{state!r} is not a state of letters.", code="invalid_state", advice=advice)
+    valid_limit(limit)
+    asked = (list(states) or None, fingerprint, task_id, ID_MAX if before is None else before)
+    is_unresolved = bool(states) and set(states) <= set(UNRESOLVED)
+    is_plain = not states and fingerprint is None
+    most = limit * LOOK_PLAIN if is_plain else max(limit, LOOK_LETTERS)
+    look = None if task_id is not None or (fingerprint is not None and is_unresolved) else most
+    found = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input, look, is_unresolved)
+    rows = [_view(row) for row in found if row["dead_letter_id"] is not None]
+    if len(rows) == limit:
+        return rows, int(rows[-1].dead_letter_id)
+    return rows, found[0]["floor"]
+
+
+async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
+    """One letter in full, or `NotFound`."""
+    rows = await database.fetch(
+        _LIST_LETTERS, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
+    )
+    if rows[0]["dead_letter_id"] is None:
+        raise NotFound(
+            f"There is no dead letter {dead_letter_id}.",
+            code="dead_letter_not_found",
+            advice="See `holdfast dead list`.",
+        )
+    effects = await list_effects(database, tenant_id, task_ids=[rows[0]["task_id"]])
+    return msgspec.structs.replace(_view(rows[0]), effects=effects)
+
+
+def _view(row: Any) -> LetterView:
+    found = {name: value for name, value in row.items() if name != "floor"}
+    ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
+    found |= {name: None if found[name] is None else str(found[name]) for name in ids}
+    found["input"] = json_codec.NULL if found["input"] is None else msgspec.Raw(found["input"])
+    return LetterView(**found)

@@ -1,0 +1,42 @@
+"""What an event is about, beyond its task: the queue, the action, and the run that the task is a node of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.queries.events import Event
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_PLACES = sql("event_places")
+
+
+@dataclass(frozen=True, slots=True)
+class EventPlace:
+    """Of a run, `action` is its flow; None is what nobody knows, or what the event is not about."""
+
+    queue: str | None = None
+    action: str | None = None
+    run_id: str | None = None
+
+
+async def places_of(database: Database, events: Sequence[Event]) -> list[EventPlace]:
+    """The place of each event; of one without a task, what its detail names."""
+    task_ids = sorted({int(event.task_id) for event in events if event.task_id})
+    rows = await database.fetch(_PLACES, task_ids) if task_ids else []
+    known = {str(row["task_id"]): EventPlace(row["queue"], row["action"], _text(row["run_id"])) for row in rows}
+    return [known.get(event.task_id, EventPlace()) if event.task_id else _named(event.detail or {}) for event in events]
+
+
+def _named(detail: dict[str, Any]) -> EventPlace:
+    return EventPlace(_word(detail.get("queue")), _word(detail.get("action")))
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)

@@ -1,0 +1,180 @@
+"""Observe: read events in an order that can be resumed, losing nothing and repeating nothing.
+
+A cursor is `xid:seq:n`, the n-th task of one batch; `xid:seq` is after the whole batch. The order is that in which
+transactions began to write, and nothing is shown before everything that could come before it is settled. Of one task,
+`order` says what happened later where transactions overlapped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.core.values.bounds import no_run
+from holdfast.errors import Invalid
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_READ_EVENTS = sql("read_events")
+_EVENT_TAIL = sql("event_tail")
+_READ_RUN_EVENTS = sql("read_run_events")
+
+START = "0:0"
+PAGE = 500
+PASSED_MAX = 5_000
+"""So many batches of all tenants are looked at for one page: a reader far behind in a crowd takes bounded steps."""
+_WHOLE = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened to a task or run, or else (`task_id` is empty). `cursor` resumes after it."""
+
+    cursor: str
+    at: datetime
+    kind: str
+    task_id: str
+    attempt: int
+    detail: dict[str, Any] | None
+    order: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some events; `cursor` is where to read on. `is_all`: there were no more."""
+
+    events: list[Event]
+    cursor: str
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """One thing that happened to a run (`node_no` None), to a node of it, or to an item of a node."""
+
+    cursor: str
+    at: datetime
+    kind: str
+    task_id: str
+    node_no: int | None
+    item: int | None
+    attempt: int
+    detail: dict[str, Any] | None
+    order: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """Some events of a run; `cursor` is where to read on. `is_end`: everything that will be told was told."""
+
+    events: list[NodeEvent]
+    cursor: str
+    is_all: bool
+    is_end: bool
+    tail: str
+
+
+def cursor_of(text: str) -> tuple[str, int, int]:
+    """Take a cursor apart; `Invalid` if it is none."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in parts):
+        raise Invalid(f"{text[:80]!r} is not a cursor.", code="invalid_cursor", advice=f"Begin with {START}.")
+    xid, seq, *place = parts
+    return xid, int(seq), int(place[0]) if place else _WHOLE
+
+
+def position(cursor: str) -> tuple[int, int, int]:
+    """Where a cursor stands, to compare it with others."""
+    xid, seq, place = cursor_of(cursor)
+    return int(xid), seq, place
+
+
+async def event_tail(database: Database) -> str:
+    """The cursor after everything that is settled by now."""
+    return str(await database.fetchval(_EVENT_TAIL))
+
+
+async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> Page:
+    """Events after `cursor`, oldest first; those about no task have an empty `task_id`. `limit` counts batches.
+
+    A reader goes on at the page's cursor, which also passes what held nothing for it: the events of others.
+    """
+    xid, seq, place = cursor_of(cursor)
+    # One more: the first may be the batch that the cursor stands in.
+    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1, PASSED_MAX)
+    read_to, is_all = f"{rows[-1]['xid']}:{rows[-1]['seq']}", rows[-1]["is_end"]
+    found = [
+        Event(
+            cursor=f"{row['xid']}:{row['seq']}:{number}",
+            at=row["at"],
+            kind=row["kind"],
+            task_id=str(task_id or ""),
+            attempt=attempt,
+            detail=_detail(row),
+            order=row["seq"],
+        )
+        for row in rows
+        if row["kind"] is not None
+        for number, (task_id, attempt) in enumerate(
+            zip(row["task_ids"] or (0,), row["attempts"] or (0,), strict=True), start=1
+        )
+        if (row["xid"], row["seq"]) != (xid, seq) or number > place
+    ]
+    return Page(events=found, cursor=max(cursor, read_to, key=position), is_all=is_all)
+
+
+async def run_events_after(
+    database: Database, tenant_id: int, run_id: int, cursor: str = START, *, ended_by: str = "", limit: int = PAGE
+) -> RunPage:
+    """Events of one run after `cursor`, out of the next `limit` batches of all events; `NotFound` without such a run.
+
+    `ended_by` is the `tail` of the first page that saw the run over: once everything before it is settled, nothing of
+    this generation is left to be told.
+    """
+    xid, seq, place = cursor_of(cursor)
+    rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1, PASSED_MAX)
+    if not rows:
+        raise no_run(run_id)
+    first = rows[0]
+    is_all = first["is_end"]
+    is_over = first["state"] != "o"
+    tail = (ended_by or first["tail"]) if is_over else ""
+    return RunPage(
+        events=_run_events(rows, run_id, (xid, seq, place)),
+        cursor=max(cursor, f"{first['last_xid']}:{first['last_seq']}", key=position),
+        is_all=is_all,
+        is_end=is_over and is_all and _is_settled(tail, first),
+        tail=tail,
+    )
+
+
+def _is_settled(tail: str, row: Any) -> bool:
+    """Whether everything that began before `tail` is over: by its number, or because a crash ended it. The server then
+    counts from an earlier number on."""
+    return int(row["horizon"]) >= int(tail) or int(row["tail"]) < int(tail)
+
+
+def _run_events(rows: Sequence[Any], run_id: int, after: tuple[str, int, int]) -> list[NodeEvent]:
+    xid, seq, place = after
+    return [
+        NodeEvent(
+            cursor=f"{row['xid']}:{row['seq']}:{row['number']}",
+            at=row["at"],
+            kind=row["kind"],
+            task_id=str(row["task_id"]),
+            node_no=None if row["task_id"] == run_id else row["node_no"],
+            item=row["item"],
+            attempt=row["attempt"],
+            detail=_detail(row),
+            order=row["seq"],
+        )
+        for row in rows
+        if row["xid"] is not None and ((row["xid"], row["seq"]) != (xid, seq) or row["number"] > place)
+    ]
+
+
+def _detail(row: Any) -> dict[str, Any] | None:
+    return None if row["detail"] is None else json.loads(row["detail"])

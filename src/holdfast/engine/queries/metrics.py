@@ -1,0 +1,80 @@
+"""Measure: the figures of one tenant for a monitoring system, each read in bounded time.
+
+What is there now is what `queue list` counts, without history. What happened is counted from the events since this
+process was first asked, a bounded number of batches each time; one that is behind catches up with the next readings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.engine.limits.queues import QueueView, list_queues
+from holdfast.engine.queries.events import cursor_of, event_tail, position
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_WORKERS = sql("count_workers")
+_EVENTS = sql("count_events")
+
+BATCHES_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCount:
+    """Workers present in one state."""
+
+    state: str
+    workers: int
+    slots: int
+    unhealthy: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One reading. `is_behind`: more happened than was looked at; the next reading goes on there."""
+
+    queues: Sequence[QueueView]
+    workers: Sequence[WorkerCount]
+    events: Mapping[str, int]
+    is_behind: bool
+
+
+@dataclass(slots=True)
+class _Tally:
+    cursor: str
+    events: Counter[str] = field(default_factory=Counter)
+    is_behind: bool = False
+
+
+class Measure:
+    """Counts for any number of tenants. One per process."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[int, _Tally] = {}
+        self._turn = asyncio.Lock()
+
+    async def read(self, database: Database, tenant_id: int) -> Measured:
+        """The figures of a tenant now. Readers take turns: a scrape is never a load."""
+        async with self._turn:
+            tally = await self._tally(database, tenant_id)
+            queues = await list_queues(database, tenant_id, with_history=False)
+            workers = [WorkerCount(**dict(row)) for row in await database.fetch(_WORKERS, tenant_id)]
+            return Measured(queues=queues, workers=workers, events=dict(tally.events), is_behind=tally.is_behind)
+
+    async def _tally(self, database: Database, tenant_id: int) -> _Tally:
+        if (tally := self._tallies.get(tenant_id)) is None:
+            tally = self._tallies[tenant_id] = _Tally(await event_tail(database))
+            return tally
+        xid, seq, _ = cursor_of(tally.cursor)
+        rows: list[Any] = await database.fetch(_EVENTS, tenant_id, xid, seq + 1, BATCHES_MAX)
+        for row in rows:
+            if row["kind"] is not None:
+                tally.events[row["kind"]] += row["events"]
+            else:
+                tally.cursor = max(tally.cursor, f"{row['xid']}:{row['seq']}", key=position)
+                tally.is_behind = not row["is_end"]
+        return tally

@@ -1,0 +1,111 @@
+"""Pages: what lists that are read from an index have in common: how much at once, how far they look, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import asyncpg
+
+from holdfast.core.values.duration import seconds_of
+from holdfast.errors import Invalid, Unavailable
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_NOW = sql("database_time")
+
+T = TypeVar("T")
+Cursor = TypeVar("Cursor")
+
+LIMIT_MAX = 10_000
+LOOK_ROWS = 500
+"""How many rows of one kind a page looks at, at least as many as it may show."""
+LOOK_PLAIN = 2
+"""How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""
+ID_MAX = 2**63 - 1
+READ_SECONDS_MAX = 10
+
+_WAYS_ROUND = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
+BY_INDEX = "; ".join(["set local jit = off", *(f"set local enable_{way} = off" for way in _WAYS_ROUND)])
+"""A page is read along an index until it is full, whatever statistics say: they may be from another hour."""
+
+
+Since = str | float | datetime | None
+"""From when on a list goes: a time, or a duration before now."""
+
+
+async def moment_of(database: Database | Session, since: Since) -> datetime | None:
+    """The time that is meant, by the clock of the database."""
+    if since is None or isinstance(since, datetime):
+        return since
+    if isinstance(since, str) and "-" in since:
+        try:
+            told = datetime.fromisoformat(since)
+        except ValueError:
+            raise Invalid(
+                f"{since[:80]!r} is not a time.",
+                code="invalid_since",
+                advice="Write a duration before now, as 2h, or a time, as 2026-11-17T12:00:00+01:00.",
+            ) from None
+        return told if told.tzinfo is not None else told.astimezone()
+    now: datetime = await database.fetchval(_NOW)
+    return now - timedelta(seconds=seconds_of(since))
+
+
+def younger(rows: list[T], born: Callable[[T], datetime], since: datetime | None) -> tuple[list[T], bool]:
+    """Of rows, newest first, those that are not older; and whether there were older ones."""
+    found = rows if since is None else [row for row in rows if born(row) >= since]
+    return found, len(found) < len(rows)
+
+
+def valid_limit(limit: int) -> int:
+    """A limit that lists may have."""
+    if not 1 <= limit <= LIMIT_MAX:
+        raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
+    return limit
+
+
+async def full_page(
+    page: Callable[[Cursor | None, int], Awaitable[tuple[list[T], Cursor | None]]],
+    limit: int,
+    begin: Cursor | None = None,
+) -> list[T]:
+    """As many rows as asked for: page after page until they are there or there are no more.
+
+    `page` takes where to begin and how many, and answers where the next one begins.
+    """
+    rows, following = await page(begin, limit)
+    while following is not None and len(rows) < limit:
+        more, following = await page(following, limit - len(rows))
+        rows += more
+    return rows
+
+
+@asynccontextmanager
+async def reading(database: Database) -> AsyncIterator[Session]:
+    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history.
+
+    The way does not depend on what is asked for, so it is not planned anew each time: that took longer than the page.
+    """
+    try:
+        async with database.transaction() as session:
+            await session.execute(
+                "set transaction isolation level repeatable read; "
+                f"set local statement_timeout = '{READ_SECONDS_MAX}s'; "
+                f"set local plan_cache_mode = force_generic_plan; {BY_INDEX}"
+            )
+            yield session
+    except asyncpg.QueryCanceledError:
+        raise Unavailable(
+            f"Listing took longer than {READ_SECONDS_MAX} s.",
+            code="read_too_slow",
+            advice="Ask for one state or a smaller limit.",
+        ) from None
+
+
+async def bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
+    """Read a page that is one statement."""
+    async with reading(database) as session:
+        return await session.fetch(statement, *arguments)

@@ -1,0 +1,191 @@
+"""Look: one task in full, with what its attempts said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.explain.dead_letter import letter_sentence
+from holdfast.core.flows.nodes import Node
+from holdfast.core.tasks.path import execution_path
+from holdfast.engine.effects.gate import EffectView, list_effects
+from holdfast.engine.lifecycle.runs.inputs import node_input
+from holdfast.engine.queries.explain_task import read_letters
+from holdfast.engine.queries.pages import LIMIT_MAX
+from holdfast.errors import NotFound
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_SHOW_TASK = sql("show_task")
+_SHOW_ATTEMPTS = sql("show_attempts")
+_READ_LANES = sql("read_lanes")
+_READ_NOTES = sql("read_notes")
+_COPIES = sql("task_copies")
+
+COPIES_MAX = 20
+"""How many copies a task names: the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One attempt; the running one has no end."""
+
+    attempt: int
+    state: str
+    worker: str | None
+    dispatched_at: datetime | None
+    """When a worker was asked for; where workers pull, that is when it began."""
+    started_at: datetime | None
+    ended_at: datetime | None
+    code: str | None
+    type: str | None
+    message: str | None
+    traceback: str | None
+    decision: str | None
+    reason: str | None
+    rule: str | None
+    sentence: str | None
+    retry_at: datetime | None
+    failure_class: str | None
+    """What the failure is called, also where a budget or a switch ended the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over. The dead
+    letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands. `path`
+    is where it belongs, from the flow down to the attempt. `copies` are the newest of its copies, 20 at most."""
+
+    task_id: str
+    action: str
+    queue: str
+    state: str
+    attempt: int
+    max_attempts: int
+    max_losses: int
+    generation: int
+    priority: int
+    tags: list[str]
+    key: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    due_at: datetime | None
+    next_retry_at: datetime | None
+    lease_expires_at: datetime | None
+    cancel_at: datetime | None
+    canceled_by: str | None
+    cancel_reason: str | None
+    original_task_id: str | None
+    copies: list[str]
+    input: msgspec.Raw
+    output: msgspec.Raw
+    attempts: list[AttemptView]
+    effects: list[EffectView]
+    run_id: str | None = None
+    node: str | None = None
+    item: int | None = None
+    path: list[str] = field(default_factory=list)
+    dead_letter_id: str | None = None
+    dead_letter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What an attempt said while it ran: a log line or its progress. `seq` orders the notes of an attempt."""
+
+    attempt: int
+    seq: int
+    at: datetime
+    kind: str
+    detail: dict[str, Any]
+
+
+async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskView:
+    """One task with all its attempts, or `NotFound`."""
+    row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+    flow, node, given = await _node_of(database, catalog, row)
+    lane = await database.fetchrow(_READ_LANES, [row["lane_id"]])
+    attempts = [AttemptView(**dict(one)) for one in await database.fetch(_SHOW_ATTEMPTS, task_id, tenant_id)]
+    letter = next(iter(await read_letters(database, tenant_id, task_id)), None)
+    is_retrying, is_failed = row["is_retrying"], row["state"] == "failed"
+    return TaskView(
+        task_id=str(task_id),
+        action=lane["action"] if lane is not None else node.action if node is not None else "",
+        queue=lane["queue"] if lane is not None else "",
+        state=row["state"],
+        attempt=row["attempt"],
+        max_attempts=(row["max_retries"] or 0) + 1,
+        max_losses=row["max_losses"] or 0,
+        generation=row["generation"] or 1,
+        priority=row["priority"],
+        tags=row["tags"] or [],
+        key=row["key"],
+        created_at=row["created_at"],
+        started_at=row["started_at"] or next((one.started_at for one in reversed(attempts)), None),
+        ended_at=row["ended_at"],
+        due_at=None if is_retrying else row["due_at"],
+        next_retry_at=row["due_at"] if is_retrying else None,
+        lease_expires_at=row["lease_expires_at"],
+        cancel_at=row["cancel_at"],
+        canceled_by=row["actor"] or None,
+        cancel_reason=(row["reason"] or None) if row["state"] != "failed" else None,
+        original_task_id=None if row["original_task_id"] is None else str(row["original_task_id"]),
+        copies=[one["task_id"] for one in await database.fetch(_COPIES, task_id, tenant_id, COPIES_MAX)],
+        input=msgspec.Raw(given if row["input"] is None else row["input"]),
+        output=json_codec.NULL if row["output"] is None else msgspec.Raw(row["output"]),
+        attempts=attempts,
+        effects=await list_effects(database, tenant_id, task_ids=[task_id]),
+        run_id=None if row["run_id"] is None else str(row["run_id"]),
+        node=None if node is None else node.name,
+        item=row["item_no"],
+        path=execution_path(
+            flow=flow,
+            run_id=None if row["run_id"] is None else str(row["run_id"]),
+            node=None if node is None else node.name,
+            item=row["item_no"],
+            task_id=str(task_id),
+            attempt=row["attempt"],
+        ),
+        dead_letter_id=None if letter is None else str(letter.dead_letter_id),
+        dead_letter=None if letter is None else letter_sentence(letter, at=row["at"], is_failed=is_failed),
+    )
+
+
+async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[str | None, Node | None, bytes]:
+    """The flow and the node that a task is, or is an item of, and its input as its bindings give it."""
+    if row["run_id"] is None:
+        return None, None, b"null"
+    async with database.session() as session:
+        await catalog.flows.learn([row["snapshot_id"]], session)
+        plan = catalog.flows.snapshot(row["snapshot_id"]).plan
+        node = plan.nodes[row["node_no"]]
+        # What an item was given that its node has replaced since is gone with the outputs it came from.
+        asked = (row["run_id"], row["node_no"], row["item_no"])
+        given = None if row["is_past"] else await node_input(session, catalog, *asked)
+        return plan.name, node, msgspec.json.encode(given)
+
+
+async def read_notes(
+    database: Database,
+    tenant_id: int,
+    task_id: int,
+    *,
+    attempt: int | None = None,
+    after: tuple[int, int] = (0, 0),
+    limit: int = LIMIT_MAX,
+) -> list[Note]:
+    """A page of what the attempts of a task said, oldest first; the next one begins `after` the last place."""
+    rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit, attempt, *after)
+    return [
+        Note(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))
+        for r in rows
+    ]

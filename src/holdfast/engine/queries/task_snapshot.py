@@ -1,0 +1,138 @@
+"""Capture: what a task was given and how its attempts ended, to run it elsewhere. It reads, and cannot write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.effects.effect import stable_key
+from holdfast.core.tasks.replay import Receipt, Recorded
+from holdfast.engine.effects.steps import Step
+from holdfast.engine.leases import Claimed
+from holdfast.engine.lifecycle.runs.inputs import with_inputs
+from holdfast.engine.lifecycle.runs.outputs import read_runs
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.catalog import Catalog, Lane
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_READ_CAPTURED = sql("read_captured")
+_READ_RECORDED = sql("read_recorded")
+_READ_RECEIPTS = sql("read_receipts")
+_READ_STEPS = sql("read_steps")
+_READ_KEPT_INPUT = sql("read_kept_input")
+_RUN_SNAPSHOTS = sql("run_snapshots")
+
+FAILED = ("failed", "timed_out")
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of a task, whose it is, and the attempt to compare a replay with (None: it never ran)."""
+
+    task_id: int
+    run_id: int | None
+    lane: Lane
+    input: bytes
+    tags: tuple[str, ...]
+    recorded: Recorded | None
+    receipts: tuple[Receipt, ...] = ()
+    """What the effects of the task were answered with; a replay is given the same."""
+    steps: tuple[Step, ...] = ()
+    """What steps gave in the generation of that attempt: effects were asked for with it."""
+
+    @property
+    def attempt(self) -> int:
+        return 1 if self.recorded is None else self.recorded.attempt
+
+
+async def capture(
+    database: Database,
+    catalog: Catalog,
+    tenant_id: int,
+    task_id: int,
+    *,
+    attempt: int | None = None,
+    also: tuple[str, str] | None = None,
+) -> Captured:
+    """Read a task for a replay: of the attempt named, else of the last that failed, else of the last.
+
+    What a node was given is what its dead letter keeps, else it is built from its bindings, as for a claim.
+    `also` an effect and its key: its receipt is on record too, whoever sent it. `NotFound` without such a task or
+    attempt; `Conflict` if there is no code or no input to run.
+    """
+    installation = "" if also is None else await catalog.installation()
+    async with database.transaction() as session:
+        await session.execute("set transaction read only")
+        row = await session.fetchrow(_READ_CAPTURED, task_id, tenant_id)
+        if row is None:
+            raise NotFound(f"There is no task {task_id}.", code="task_not_found")
+        chosen = _chosen(task_id, await session.fetch(_READ_RECORDED, task_id, tenant_id), attempt)
+        here = (task_id, tenant_id, 0 if chosen is None else chosen["generation"])
+        kept = await session.fetchval(_READ_KEPT_INPUT, *here)
+        if row["is_past"] and kept is None:
+            raise _refused(task_id, "its node was run again with other items, and what this one was given is gone")
+        lane_id = row["lane_id"] or await _lane_of_node(session, catalog, tenant_id, row["run_id"], row["node_no"])
+        if lane_id == 0:
+            raise _refused(task_id, "its node runs no code of its own")
+        await catalog.learn([lane_id], (), session=session)
+        key = None if also is None else _key(installation, catalog.lane(lane_id).tenant, *also)
+        receipts = await session.fetch(_READ_RECEIPTS, task_id, tenant_id, key)
+        steps = await session.fetch(_READ_STEPS, *here)
+        given, tags = await _with_input(session, catalog, tenant_id, task_id, lane_id, row, kept)
+    return Captured(
+        task_id=task_id,
+        run_id=row["run_id"],
+        lane=catalog.lane(lane_id),
+        input=given,
+        tags=tuple(tags or ()),
+        recorded=None if chosen is None else _recorded(chosen),
+        receipts=tuple(Receipt(**dict(one)) for one in receipts),
+        steps=tuple(Step(*one) for one in steps),
+    )
+
+
+def _key(installation: str, tenant: str, effect: str, user_key: str) -> str:
+    # A key of the user's does without the task.
+    return stable_key(
+        installation=installation, epoch="", tenant=tenant, effect=effect, user_key=user_key, task_id="", ordinal=0
+    )
+
+
+def _recorded(row: Any) -> Recorded:
+    return Recorded(**{name: value for name, value in row.items() if name != "generation"})
+
+
+def _chosen(task_id: int, known: list[Any], attempt: int | None) -> Any:
+    """Of the attempts, newest first, the one to compare with."""
+    if attempt is not None:
+        found = next((one for one in known if one["attempt"] == attempt), None)
+        if found is None:
+            raise NotFound(f"Task {task_id} has no attempt {attempt}.", code="attempt_not_found")
+        return found
+    return next((one for one in known if one["state"] in FAILED), known[0] if known else None)
+
+
+async def _lane_of_node(session: Session, catalog: Catalog, tenant_id: int, run_id: int, node_no: int) -> int:
+    row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id], tenant_id)
+    await catalog.flows.learn([row["snapshot_id"]], session)
+    return catalog.flows.snapshot(row["snapshot_id"]).lane_ids[node_no]
+
+
+async def _with_input(
+    session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any, kept: bytes | None
+) -> tuple[bytes, list[str] | None]:
+    """What the task was given, and the tags that came with it."""
+    if kept is not None:
+        return kept, (await read_runs(session, catalog, [row["run_id"]]))[row["run_id"]].tags
+    given = Claimed(
+        task_id, 0, None, lane_id, 0, 0, 0, tenant_id, row["run_id"], row["node_no"], row["input"] or b"{}", row["tags"]
+    )
+    [claimed] = await with_inputs(session, catalog, [given])
+    if claimed.fault is not None:
+        raise _refused(task_id, f"its input cannot be built: {claimed.fault.message}")
+    return claimed.input, claimed.tags
+
+
+def _refused(task_id: int, why: str) -> Conflict:
+    return Conflict(f"Task {task_id} cannot be replayed: {why}.", code="not_replayable", task_id=str(task_id))

@@ -1,0 +1,256 @@
+"""List tasks in pages, newest first, in bounded time.
+
+Ids grow with time, but in two rows beside each other: in every block those of plain tasks come first and those of nodes
+and items behind them. So a page is read from both and merged by when they came, and a cursor has a place in each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import merge
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
+
+from holdfast.core.tasks.states import RETRYING_LABEL, TaskState
+from holdfast.core.values import bounds
+from holdfast.engine.queries.pages import (
+    ID_MAX,
+    LOOK_PLAIN,
+    LOOK_ROWS,
+    Since,
+    full_page,
+    moment_of,
+    reading,
+    valid_limit,
+)
+from holdfast.errors import Invalid
+from holdfast.store.database import Database, Session
+from holdfast.store.statements import sql
+
+_FIND_LANES = sql("find_lanes")
+_BLOCK_OF = sql("block_of")
+_FIND_TASKS = sql("find_tasks")
+_FIND_NODES = sql("find_nodes")
+_FILL_TASKS = sql("fill_tasks")
+
+DELAYED = "delayed"
+STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
+"""What a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` not due yet."""
+
+LOOK_ATTEMPTS, LOOK_RUNS = 250, 50
+"""How many attempts and runs one page looks at, at least as many as it may show."""
+BLOCKS_MAX = 5
+"""How many blocks of ids one page looks into: those of quiet days hold little."""
+_HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w"), DELAYED: ("w",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """One line of a list. `error` is the last failure on one line."""
+
+    task_id: str
+    action: str
+    queue: str
+    state: str
+    attempt: int
+    max_attempts: int
+    priority: int
+    tags: list[str]
+    key: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    due_at: datetime | None
+    next_retry_at: datetime | None
+    worker: str | None
+    error: str | None
+    at: datetime
+    run_id: str | None
+    node: str | None
+    kind: str = "task"
+    """Of a node: `task`, `map` (its items are tasks too), `flow` (another run) or `wait`; `item` of a map."""
+
+
+CURSOR = "p"
+_CURSOR = re.compile(rf"{CURSOR}([0-9a-f]{{1,15}}|7f{{15}})-([0-9a-f]{{1,15}}|7f{{15}})")
+
+
+class Place(NamedTuple):
+    """Where a page begins: before one id among plain tasks, and before another among nodes."""
+
+    tasks: int = ID_MAX
+    nodes: int = ID_MAX
+
+    def __str__(self) -> str:
+        return f"{CURSOR}{self.tasks:x}-{self.nodes:x}"
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """The place that a cursor says; an id alone is a place in both rows."""
+        if (found := _CURSOR.fullmatch(text)) is None:
+            number = bounds.task_number(text)
+            return cls(number, number)
+        return cls(int(found[1], 16), int(found[2], 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which tasks are asked for."""
+
+    tenant_id: int
+    states: Sequence[str] = ()
+    lanes: Sequence[int] | None = None
+    tag: str | None = None
+    since: datetime | None = None
+
+
+class _Found(NamedTuple):
+    """Tasks of one row of ids, newest first, and below which id to look on; 0 where there are no more."""
+
+    rows: list[Any]
+    rest: int
+
+
+async def list_tasks(
+    database: Database, tenant_id: int, *, before: Place | int | None = None, limit: int = 50, **asked: Any
+) -> list[TaskRow]:
+    """As many tasks as asked for, newest first."""
+
+    async def page(begin: Place | None, left: int) -> tuple[list[TaskRow], Place | None]:
+        return await task_page(database, tenant_id, **asked, before=begin, limit=left)
+
+    return await full_page(page, limit, _place(before))
+
+
+async def task_page(
+    database: Database,
+    tenant_id: int,
+    *,
+    states: Sequence[str] = (),
+    queue: str | None = None,
+    action: str | None = None,
+    tag: str | None = None,
+    since: Since = None,
+    before: Place | int | None = None,
+    limit: int = 50,
+) -> tuple[list[TaskRow], Place | None]:
+    """A page of tasks, newest first, and where the next one begins; None where there are no more.
+
+    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    """
+    for state in states:
+        if state not in STATES:
+            raise Invalid(
+                f"{state!r} is not a state.", code="invalid_state", advice=f"Choose from {', '.join(STATES)}."
+            )
+    valid_limit(limit)
+    place = _place(before)
+    async with reading(database) as session:
+        lanes = None
+        if queue is not None or action is not None:
+            lanes = [row["lane_id"] for row in await session.fetch(_FIND_LANES, tenant_id, queue, action)]
+            if not lanes:
+                return [], None
+        asked = Filter(tenant_id=tenant_id, states=states, lanes=lanes, tag=tag, since=await moment_of(session, since))
+        return await _page(session, asked, place, limit)
+
+
+def _place(before: Place | int | None) -> Place:
+    """Where to begin; an id alone is a place in both rows."""
+    if isinstance(before, Place):
+        return before
+    return Place() if before is None else Place(before, before)
+
+
+async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tuple[list[TaskRow], Place | None]:
+    """Go from block to block until the page is full, or one was looked into as far as a page may."""
+    rows: list[TaskRow] = []
+    for _ in range(BLOCKS_MAX):
+        block = await session.fetchrow(_BLOCK_OF, asked.tenant_id, max(place))
+        if block is None:
+            return rows, None
+        first, middle, last = block["first_id"], block["middle_id"], block["last_id"]
+        left = limit - len(rows)
+        tasks = await _find(session, asked, first, min(place.tasks, middle), left, are_nodes=False)
+        nodes = await _find(session, asked, middle, min(place.nodes, last + 1), left, are_nodes=True)
+        taken = await _merged(session, tasks, nodes, left)
+        if asked.since is not None and (young := [row for row in taken if row.created_at >= asked.since]) != taken:
+            return rows + young, None
+        rows += taken
+        ids = {int(row.task_id) for row in taken}
+        place = Place(
+            _rest(tasks, ids, min(place.tasks, middle)) or first, _rest(nodes, ids, min(place.nodes, last + 1)) or first
+        )
+        if len(rows) == limit or max(place) > first:
+            break
+    return rows, place
+
+
+async def _find(session: Session, asked: Filter, first: int, before: int, limit: int, *, are_nodes: bool) -> _Found:
+    """What is asked for from one id to before another."""
+    if first >= before:
+        return _Found([], 0)
+    states = list(asked.states) or None
+    held = sorted({letter for state in asked.states or _HELD for letter in _HELD.get(state, ())})
+    is_plain = not asked.states and asked.lanes is None and asked.tag is None
+    look, look_attempts = (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, LOOK_ROWS), max(limit, LOOK_ATTEMPTS))
+    given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, look)
+    found = await session.fetch(_FIND_TASKS, *given, first, held, look_attempts)
+    floors = [found[0]["floor"]]
+    if are_nodes:
+        bare = await session.fetch(_FIND_NODES, *given, max(limit, LOOK_RUNS), first)
+        floors.append(bare[0]["floor"])
+        found = sorted((row for row in (*found, *bare) if row["task_id"] is not None), key=_newest_first)
+    floor = max((one for one in floors if one is not None), default=0)
+    rows = [row for row in found if row["task_id"] is not None and row["task_id"] >= floor][:limit]
+    return _Found(rows, rows[-1]["task_id"] if len(rows) == limit else floor)
+
+
+def _newest_first(row: Any) -> int:
+    return -int(row["task_id"])
+
+
+def _rest(found: _Found, taken: set[int], before: int) -> int:
+    """Below which id to look on after some of what was found was taken."""
+    rest = found.rest
+    for row in reversed(found.rows):
+        if row["task_id"] in taken:
+            break
+        rest = row["task_id"] + 1
+    return min(rest, before)
+
+
+async def _merged(session: Session, tasks: _Found, nodes: _Found, limit: int) -> list[TaskRow]:
+    """The newest of both, in full."""
+    found = [*tasks.rows, *nodes.rows]
+    columns = ("task_id", "state", "attempt", "run_id", "node_no")
+    filled = await session.fetch(_FILL_TASKS, *([row[name] for row in found] for name in columns)) if found else []
+    rows = {int(row["task_id"]): row for row in filled}
+    streams = [[rows[row["task_id"]] for row in one.rows] for one in (tasks, nodes)]
+    by_time = merge(*(zip(_times(one), one, strict=True) for one in streams), key=lambda pair: pair[0], reverse=True)
+    return [_task_row(row) for _, row in islice(by_time, limit)]
+
+
+def _times(rows: Sequence[Any]) -> list[datetime]:
+    """When each came at the latest: an item says when its run began, but came after everything of a lower id."""
+    return list(accumulate((row["created_at"] for row in reversed(rows)), max))[::-1]
+
+
+def _task_row(row: Any) -> TaskRow:
+    found = dict(row)
+    line = error_line(found)
+    for name in ("code", "type", "message"):
+        del found[name]
+    return TaskRow(**found, error=line)
+
+
+def error_line(row: Any) -> str | None:
+    """A failure on one line: `ValueError: no such order`."""
+    if row["code"] is None:
+        return None
+    name = (row["type"] or "").rpartition(".")[2] or row["code"]
+    line = " ".join((row["message"] or "").split())[:300]
+    return f"{name}: {line}".rstrip(": ")

@@ -1,0 +1,120 @@
+"""Show workers and actions: who is there with what in its hands, and what workers declared that they can run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.engine.workers.probe import ProbeView
+from holdfast.errors import NotFound
+from holdfast.store.database import Database
+from holdfast.store.statements import sql
+
+_LIST_WORKERS = sql("list_workers")
+_FIND_WORKER = sql("find_worker")
+_SHOW_WORKER = sql("show_worker")
+_LIST_ACTIONS = sql("list_actions")
+
+HELD_SHOWN_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTask:
+    """A task in a worker's hands."""
+
+    task_id: str
+    action: str
+    queue: str
+    attempt: int
+    started_at: datetime
+    lease_expires_at: datetime
+    is_canceling: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """One worker incarnation. `queues` None means every queue; `tasks` only where one worker is shown."""
+
+    worker_id: str
+    name: str
+    version: str
+    state: str
+    slots: int
+    running: int
+    queues: list[str] | None
+    actions: list[str]
+    started_at: datetime
+    beat_at: datetime
+    beat_age_seconds: float
+    ended_at: datetime | None
+    health: dict[str, Any]
+    probe: ProbeView | None = None
+    """What its URL answered, where it offers one."""
+    tasks: list[HeldTask] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionView:
+    """What workers last declared about an action, and how many are live to run it."""
+
+    name: str
+    queue: str
+    version: str
+    seen_at: datetime
+    max_retries: int
+    max_attempts: int
+    max_losses: int
+    timeout_seconds: float | None
+    workers: int
+    policy: dict[str, Any]
+    breaker: str | None = None
+    """Closed, open or half-open; None where the action declares none."""
+
+
+async def list_workers(
+    database: Database,
+    *,
+    limit: int = 100,
+    tenant_id: int | None = None,
+    before: tuple[bool, int] | None = None,
+) -> list[WorkerView]:
+    """A page of workers of one tenant or of all, present ones first.
+
+    The next one begins `before` whether the last was present, and its id.
+    """
+    is_present, number = before or (None, None)
+    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, tenant_id, number, is_present)]
+
+
+async def show_worker(database: Database, worker_id: int, *, tenant_id: int | None = None) -> WorkerView:
+    """One worker with what it holds, or `NotFound`, also where it is not of the tenant named."""
+    row = await database.fetchrow(_FIND_WORKER, worker_id, tenant_id)
+    if row is None:
+        raise NotFound(
+            f"There is no worker {worker_id}.", code="worker_not_found", advice="See `holdfast worker list`."
+        )
+    held = await database.fetch(_SHOW_WORKER, worker_id, HELD_SHOWN_MAX)
+    return _worker_view(row, [HeldTask(**dict(one)) for one in held])
+
+
+async def list_actions(database: Database, tenant_id: int, *, name: str | None = None) -> list[ActionView]:
+    """Every action (or one) that some worker declared."""
+    rows = await database.fetch(_LIST_ACTIONS, tenant_id, name)
+    return [ActionView(**{**dict(row), "policy": json.loads(row["policy"])}) for row in rows]
+
+
+def _worker_view(row: Any, tasks: list[HeldTask] | None = None) -> WorkerView:
+    found = dict(row)
+    found |= {"worker_id": str(found["worker_id"]), "health": json.loads(found["health"])}
+    url, *probed = (found.pop(name) for name in ("probe_url", "checked_at", "is_healthy", "failures", "detail"))
+    return WorkerView(**found, probe=None if url is None else _probe_view(url, *probed), tasks=tasks)
+
+
+def _probe_view(
+    url: str, checked_at: datetime | None, is_healthy: bool | None, failures: int | None, detail: str | None
+) -> ProbeView:
+    return ProbeView(
+        url=url, checked_at=checked_at, is_healthy=is_healthy, failures=failures or 0, detail=detail or "not asked yet"
+    )

@@ -1,0 +1,353 @@
+"""Schedule: decide about the slots that have come, and fire.
+
+One transaction per schedule, under its lock: what became of each slot, the task or run it fired and the next slot are
+committed together. So any number of schedulers fire a slot once, and a crash neither loses nor doubles one. A schedule
+that cannot fire says so on its row and does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.codec.cron import timing_of, zone_of
+from holdfast.core.flows.bindings import accept_run_input
+from holdfast.core.schedules.schedule import Due, Missed, Overlap, due_slots, first_undecided
+from holdfast.core.schedules.slots import REPLACED, SLOT_CODES, Cause, Judgement, SlotState, Standing, Verdict, judge
+from holdfast.core.values import bounds
+from holdfast.engine.lifecycle.runs.commands import cancel_run
+from holdfast.engine.lifecycle.runs.start import RunOptions, start_runs
+from holdfast.engine.lifecycle.tasks.cancel import cancel
+from holdfast.engine.lifecycle.tasks.enqueue import Interned, Order, accept_one, intern
+from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import BROKEN, REFUSED, TROUBLE, Database, Session
+from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.statements import sql
+
+_DUE = sql("due_schedules")
+_TAKE = sql("take_schedule")
+_CLOSE = sql("close_firings")
+_UNSETTLED = sql("unsettled_slots")
+_DECIDED = sql("decided_slots")
+_VOID = sql("void_slots")
+_RECORD = sql("record_slots")
+_RELEASE = sql("release_slot")
+_DROP = sql("drop_slots")
+_ADVANCE = sql("advance_schedule")
+_TROUBLE = sql("trouble_schedule")
+_NEXT_LOOK = sql("next_look")
+
+log = logging.getLogger("holdfast.schedule")
+
+CANNOT_FIRE: tuple[type[Exception], ...] = (HoldfastError, *REFUSED)
+
+SCHEDULE_BATCH = 100
+WAIT_SECONDS = 1.0
+"""How often a slot that waits looks whether the firing before it is over."""
+
+TROUBLE_SECONDS = 60.0
+"""How long a schedule that could not fire waits before it tries again."""
+
+
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """A schedule as a pass reads it. Fields in the order of `due_schedules`."""
+
+    schedule_id: int
+    tenant_id: int
+    name: str
+    kind: str
+    target: str
+    cron: str | None
+    every_seconds: float | None
+    timezone: str
+    overlap: str
+    missed: str
+    max_waiting: int
+    queue: str | None
+    policy_id: int | None
+    priority: int | None
+    tags: list[str] | None
+    input: bytes
+    wants_time: bool
+    next_at: datetime | None
+    counted_at: datetime
+    forgotten_until: datetime | None
+    paused_by: str | None
+    paused_reason: str | None
+    revision: int
+    max_active: int | None
+    now: datetime
+
+    def moved(self, row: Any) -> ScheduleRow:
+        """The same with what its lock found: everything else stands as long as the revision does."""
+        return msgspec.structs.replace(self, **dict(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a schedule fires, with its ids: a task of an action or a run of a flow."""
+
+    task: Interned | None = None
+    run: Snapshot | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """One firing that is not over."""
+
+    task_id: int | None
+    run_id: int | None
+    is_canceling: bool
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}" if self.task_id is None else f"task {self.task_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a transaction decided: ids of new tasks or runs, what to tell after it, and what must make room."""
+
+    fired: tuple[int, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    news: News = NO_NEWS
+    in_the_way: tuple[Firing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """How many firings a pass began, and what to tell after it."""
+
+    fired: int
+    news: News
+
+
+async def schedule_once(
+    database: Database, catalog: Catalog, *, grace_seconds: float, limit: int = SCHEDULE_BATCH
+) -> Scheduled:
+    """Look at the schedules whose time has come, at most `limit`.
+
+    One that fails is put off, and ends nothing but its own look. What has to make room for a slot is canceled after all
+    of them had their turn: that may wait for a run.
+    """
+    fired, news, crowded = 0, NO_NEWS, []
+    for found in await database.fetch(_DUE, limit):
+        row = ScheduleRow(*found)
+        async with _apart(database, row):
+            target = await find_target(database, catalog, row)
+            settled = await _settle(database, catalog, row, target)
+            fired, news = fired + len(settled.fired), news.and_(settled.news)
+            if settled.in_the_way:
+                crowded.append((row, target, settled.in_the_way))
+    for row, target, in_the_way in crowded:
+        async with _apart(database, row):
+            news = news.and_(await make_room(database, catalog, row, in_the_way, grace_seconds))
+            # What had not started is gone at once, and the slot need not wait.
+            settled = await _settle(database, catalog, row, target)
+            fired, news = fired + len(settled.fired), news.and_(settled.news)
+    return Scheduled(fired=fired, news=news)
+
+
+@asynccontextmanager
+async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
+    """Let what goes wrong for one schedule end the look at it alone; the schedule says so, and is put off."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except (*CANNOT_FIRE, *TROUBLE) as error:
+        if isinstance(error, BROKEN):
+            raise
+        log.warning("schedule %s cannot fire: %s", row.name, error)
+        await _put_off(database, row, error)
+    except Exception as error:
+        # A row of a newer version, a damaged one, or a bug of ours: the schedules behind it have nothing to do with it.
+        log.exception("schedule %s cannot fire", row.name)
+        await _put_off(database, row, error)
+
+
+async def _put_off(database: Database, row: ScheduleRow, error: Exception) -> None:
+    said = str(error) or type(error).__name__
+    await database.fetch(_TROUBLE, row.schedule_id, row.revision, said[:1000], TROUBLE_SECONDS)
+
+
+async def seconds_until_slot(database: Database) -> float | None:
+    """How long until a schedule wants a look; None when none will."""
+    seconds = await database.fetchval(_NEXT_LOOK)
+    return None if seconds is None else max(0.0, float(seconds))
+
+
+async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target: Target) -> Settled:
+    async with database.transaction() as session:
+        taken = await session.fetchrow(_TAKE, row.schedule_id, row.revision)
+        if taken is None:
+            return Settled()
+        return await settle_slots(session, catalog, row.moved(taken), target)
+
+
+async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) -> Target:
+    """Find what a schedule fires. Before a transaction is begun: it needs sessions of its own."""
+    if row.kind == "f":
+        return Target(run=await catalog.flows.newest(row.tenant_id, row.target))
+    if row.policy_id is not None and row.queue is not None:
+        await catalog.learn((), [row.policy_id])
+        queue, policy, usual = row.queue, catalog.policy(row.policy_id), bounds.PRIORITY_DEFAULT
+    else:
+        declared = await catalog.declared(row.tenant_id, row.target)
+        if declared is None:
+            raise NotFound(
+                f"No worker ever declared the action {row.target!r}.",
+                code="action_not_found",
+                advice="Start its worker.",
+            )
+        queue, policy, usual = row.queue or declared.queue, declared.policy, declared.priority
+    priority = usual if row.priority is None else row.priority
+    order = Order(tenant_id=row.tenant_id, queue=queue, action=row.target, policy=policy, priority=priority)
+    return Target(task=await intern(catalog, order))
+
+
+async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, target: Target) -> Settled:
+    """Decide about every slot that has come, in the transaction that holds the schedule."""
+    standing, firings = await read_standing(session, row)
+    due = await _due(session, row)
+    judged = judge(due, standing, row.now)
+    settled = await carry_out(session, catalog, row, target, judged)
+    waiting = len(standing.waiting) - len(judged.dropped) - (judged.released is not None)
+    waiting += sum(one.state is SlotState.WAITING for one in judged.verdicts)
+    look_at = row.now + timedelta(seconds=WAIT_SECONDS) if waiting and standing.paused is None else None
+    if await session.fetchrow(_ADVANCE, row.schedule_id, row.next_at, due.upcoming, look_at) is None:
+        raise Conflict(f"The schedule {row.name} moved on under its lock.", code="schedule_moved")
+    return replace(settled, in_the_way=in_the_way(row, firings) if waiting else ())
+
+
+def in_the_way(row: ScheduleRow, firings: Sequence[Firing]) -> tuple[Firing, ...]:
+    """Which firings must make room for a slot that waits: those that nobody asked to stop yet."""
+    if Overlap(row.overlap) is not Overlap.REPLACE or row.paused_by is not None:
+        return ()
+    return tuple(firing for firing in firings if not firing.is_canceling)
+
+
+async def read_standing(session: Session, row: ScheduleRow) -> tuple[Standing, list[Firing]]:
+    """How a schedule stands: what it fired and is not over, what waits."""
+    await session.fetch(_CLOSE, row.schedule_id)
+    rows = await session.fetch(_UNSETTLED, row.schedule_id)
+    firings = [
+        Firing(task_id=one["task_id"], run_id=one["run_id"], is_canceling=one["is_canceling"])
+        for one in rows
+        if one["state"] == "f"
+    ]
+    standing = Standing(
+        overlap=Overlap(row.overlap),
+        missed=Missed(row.missed),
+        max_waiting=row.max_waiting,
+        busy_with=str(firings[-1]) if firings else None,
+        waiting=tuple(one["slot_at"] for one in rows if one["state"] == "w"),
+        paused=None if row.paused_by is None else _paused_text(row.paused_by, row.paused_reason),
+    )
+    return standing, firings
+
+
+def _paused_text(by: str, reason: str | None) -> str:
+    return f"Paused by {by}: {reason}." if reason else f"Paused by {by}."
+
+
+async def _due(session: Session, row: ScheduleRow) -> Due:
+    """The slots that have come. Where the clock was set back, those that only seemed to have come will come again."""
+    timing, first, now = timing_of(row.cron, row.every_seconds, row.timezone), row.next_at, row.now
+    is_set_back = row.counted_at > now
+    if is_set_back:
+        await session.fetch(_VOID, row.schedule_id)
+    start = now if first is None else min(first, now)
+    decided = {found[0] for found in await session.fetch(_DECIDED, row.schedule_id, start)}
+    if is_set_back and (first is None or first > now):
+        first = first_undecided(timing, max(now, row.forgotten_until or now), decided)
+    if first is None or first > now:
+        return Due(older=None, newest=(), upcoming=first)
+    return due_slots(timing, first, now, decided)
+
+
+async def carry_out(
+    session: Session,
+    catalog: Catalog,
+    row: ScheduleRow,
+    target: Target,
+    judged: Judgement,
+    *,
+    actor: str | None = None,
+) -> Settled:
+    """Do what was judged and write it down; `actor` is who asked for it by hand."""
+    fired: list[int] = []
+    news = NO_NEWS
+    if judged.dropped:
+        await session.fetch(_DROP, row.schedule_id, list(judged.dropped), Cause.REPLACED.value, REPLACED, row.name)
+    if judged.released is not None:
+        number, told = await _fire(session, catalog, row, target, judged.released)
+        ids = (None, number) if target.task is None else (number, None)
+        reason = "Fired when the firing before it was over."
+        released = await session.fetchrow(_RELEASE, row.schedule_id, judged.released, *ids, reason, row.name)
+        assert released is not None, "nobody else decides under this lock"
+        fired.append(number)
+        news = news.and_(told)
+    columns = []
+    for verdict in judged.verdicts:
+        task_id = run_id = None
+        if verdict.state is SlotState.FIRED:
+            number, told = await _fire(session, catalog, row, target, verdict.slot)
+            task_id, run_id = (None, number) if target.task is None else (number, None)
+            fired.append(number)
+            news = news.and_(told)
+        when = (verdict.slot, verdict.first if verdict.count > 1 else None, verdict.count, SLOT_CODES[verdict.state])
+        columns.append((*when, task_id, run_id, verdict.cause.value, verdict.reason))
+    if columns:
+        arrays = [list(column) for column in zip(*columns, strict=True)]
+        await session.fetch(_RECORD, row.schedule_id, row.tenant_id, row.name, *arrays, actor)
+    return Settled(fired=tuple(fired), verdicts=judged.verdicts, news=news)
+
+
+async def _fire(
+    session: Session, catalog: Catalog, row: ScheduleRow, target: Target, slot: datetime
+) -> tuple[int, News]:
+    """Enqueue the task or start the run of one slot."""
+    scheduled_for = slot.astimezone(zone_of(row.timezone)).isoformat()
+    tags = (*(row.tags or ()), f"schedule:{row.name}", f"scheduled_for:{scheduled_for}")
+    given = json_codec.decode(row.input)
+    if row.wants_time:
+        given["scheduled_for"] = scheduled_for
+    if target.task is not None:
+        encoded = json_codec.encode(given, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="input")
+        task_id = await accept_one(session, replace(target.task, tags=list(tags)), encoded)
+        return task_id, News({target.task.lane_id}, [], [])
+    assert target.run is not None
+    accepted = accept_run_input(target.run.plan.inputs, given)
+    encoded = json_codec.encode(accepted, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="input")
+    options = RunOptions(priority=row.priority, tags=tags, max_active=row.max_active)
+    [run_id], news = await start_runs(session, catalog, target.run, [encoded], options)
+    return run_id, news
+
+
+async def make_room(
+    database: Database, catalog: Catalog, row: ScheduleRow, firings: Sequence[Firing], grace_seconds: float
+) -> News:
+    """Cancel what a newer slot replaces. May be lost with this process: the next look finds the slot still waiting."""
+    news = NO_NEWS
+    who = {"actor": f"schedule:{row.name}", "reason": "A newer slot replaces it."}
+    for firing in firings:
+        if firing.run_id is not None:
+            with suppress(Conflict, NotFound):
+                news = news.and_(
+                    await cancel_run(
+                        database, catalog, row.tenant_id, firing.run_id, grace_seconds=grace_seconds, **who
+                    )
+                )
+        elif firing.task_id is not None:
+            done = await cancel(database, catalog, row.tenant_id, [firing.task_id], grace_seconds=grace_seconds, **who)
+            news = news.and_(done.news)
+    return news

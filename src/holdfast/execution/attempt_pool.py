@@ -1,0 +1,119 @@
+"""Many attempts on few asyncio tasks: a task is spent on an attempt that waits, not on one that just runs.
+
+A runner takes attempt after attempt from the line. Before each it makes sure that a spare runner stands by, which gets
+its turn only when every other runner is suspended inside user code. So a thousand attempts that never wait cost two
+tasks, and a thousand that do cost a thousand, all of them concurrent. Each attempt has a context of its own: what it
+sets in a context variable is not seen by the next. However an attempt ends, its runner goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextvars import Context, copy_context
+from typing import Any
+
+from holdfast.core.tasks.failure import failure_of
+from holdfast.core.tasks.outcome import Failed, Outcome
+from holdfast.execution.running_attempt import Held
+
+log = logging.getLogger("holdfast.worker")
+
+
+class Attempts:
+    """Runs everything started: `run(held)` gives its outcome, `ended(held, outcome)` takes it."""
+
+    def __init__(self, run: Callable[[Held], Awaitable[Outcome]], ended: Callable[[Held, Outcome], None]) -> None:
+        self._run_one = run
+        self._ended = ended
+        self._line: deque[Held] = deque()
+        self._has_spare = False
+        self._runners: set[asyncio.Task[None]] = set()
+
+    def start(self, entries: Iterable[Held]) -> None:
+        self._line.extend(entries)
+        self._stand_by()
+
+    def _stand_by(self) -> None:
+        if self._line and not self._has_spare:
+            self._has_spare = True
+            runner = asyncio.create_task(self._run(), name="holdfast-attempts")
+            self._runners.add(runner)
+            runner.add_done_callback(self._runners.discard)
+
+    async def _run(self) -> None:
+        self._has_spare = False
+        task = asyncio.current_task()
+        assert task is not None
+        line, run_one, ended = self._line, self._run_one, self._ended
+        while line:
+            held = line.popleft()
+            held.task = task
+            self._stand_by()
+            try:
+                outcome = await run_one(held)
+            except Exception as error:
+                # A fault of ours costs this attempt, and not its slot and its lease for as long as the worker lives.
+                log.exception("attempt %d of task %d could not be run", held.claimed.attempt, held.claimed.task_id)
+                outcome = Failed(failure_of(error))
+            held.task = None
+            ended(held, outcome)
+            if task.cancelling():
+                # Somebody asked this task to stop and the attempt did not listen: the next one must not hear it.
+                self._stand_by()
+                return
+
+
+class Escaped(Exception):
+    """Carries what user code raised and would end more than its attempt: KeyboardInterrupt, GeneratorExit."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
+ESCAPES = (KeyboardInterrupt, GeneratorExit)
+
+
+async def in_own_context(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Await a coroutine inside its own copy of the context, on the task that awaits it."""
+    context = copy_context()
+    try:
+        awaited = context.run(coroutine.send, None)
+    except StopIteration as finished:
+        return finished.value
+    except ESCAPES as error:
+        raise Escaped(error) from None
+    return await _Rest(coroutine, context, awaited)
+
+
+class _Rest:
+    """What is left of a coroutine that suspended: each further step runs in its context too."""
+
+    __slots__ = ("_awaited", "_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context, awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._context = context
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        run, coroutine, awaited = self._context.run, self._coroutine, self._awaited
+        step: Callable[[Any], Any]
+        while True:
+            try:
+                argument = yield awaited
+                step = coroutine.send
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the coroutine
+                argument, step = error, coroutine.throw
+            try:
+                awaited = run(step, argument)
+            except StopIteration as finished:
+                return finished.value
+            except ESCAPES as error:
+                raise Escaped(error) from None

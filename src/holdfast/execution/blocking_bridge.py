@@ -1,0 +1,126 @@
+"""Plain code in this thread while what is around it is awaited in another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextvars import Context, copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from holdfast.execution.threads import contained, to_the_end
+
+LOOK_SECONDS = 1.0
+
+
+class Beside:
+    """A coroutine on a loop in a thread of its own, and the plain code that it calls in this one.
+
+    So plain code has the thread it would have without an executor, and no loop in it: signals and debuggers reach it
+    there, and it may run a loop itself. To be made before memory is limited: what a thread takes is not the action's.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._given: SimpleQueue[tuple[Coroutine[Any, Any, Any], Context] | None] = SimpleQueue()
+        self._is_ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, name="holdfast-executor", daemon=True)
+        self._thread.start()
+        self._is_ready.wait()
+
+    async def call(
+        self,
+        function: Callable[..., Any],
+        positional: tuple[Any, ...],
+        arguments: Mapping[str, Any],
+        stop: threading.Event,
+    ) -> Any:
+        """Have the thread that waits in `run` call this, with the caller's context variables."""
+        call = _Call(partial(copy_context().run, contained, function, positional, arguments))
+        self._calls.put(call)
+        return await to_the_end(call.answer, stop)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do what the coroutine submits until it ends. A signal that raises in between cancels it."""
+        self._given.put((work, copy_context()))
+        raised: BaseException | None = None
+        while True:
+            call: _Call | None = None
+            try:
+                call = self._calls.get(timeout=LOOK_SECONDS)
+                if call is None:
+                    break
+                call.run()
+            except Empty:
+                # A thread that found no memory for its last word says none.
+                if not self._thread.is_alive():
+                    break
+            except BaseException as error:  # noqa: BLE001 - what a signal raised here is raised below
+                raised = error
+                if call is not None and not call.answer.done():
+                    call.answer.set_exception(error)
+                self._cancel()
+        if raised is not None and isinstance(self._error, asyncio.CancelledError):
+            raise raised
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def __enter__(self) -> Beside:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the thread go, also if it was given nothing to do."""
+        self._given.put(None)
+        self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._is_ready.set()
+                given = self._given.get()
+                if given is not None:
+                    work, variables = given
+                    self._value = runner.run(self._noted(work), context=variables)
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            self._error = error
+        finally:
+            self._is_ready.set()
+            self._calls.put(None)
+
+    async def _noted(self, work: Coroutine[Any, Any, Any]) -> Any:
+        self._task = asyncio.current_task()
+        return await work
+
+    def _cancel(self) -> None:
+        if self._loop is not None and self._task is not None:
+            with contextlib.suppress(RuntimeError):  # the loop may just have ended
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+class _Call:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.answer: Future[Any] = Future()
+        self._work = work
+
+    def run(self) -> None:
+        if not self.answer.set_running_or_notify_cancel():
+            return
+        try:
+            value = self._work()
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever submitted it
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(value)

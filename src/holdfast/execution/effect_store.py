@@ -1,0 +1,84 @@
+"""The ledger: where an attempt's effects, steps and beats are written, asked from wherever its code runs.
+
+A coroutine asks on the worker's own loop, a thread through it, an isolated process over its socket: the requests are
+the same values, and the worker alone holds the connections and names the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.engine.effects.steps import KeepStep, RecallSteps, Steps, keep_step, recall_steps
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.tasks.heartbeat import renew
+
+
+class Renew(msgspec.Struct, frozen=True, tag=True):
+    """Extend the lease now."""
+
+
+class Renewed(msgspec.Struct, frozen=True, tag=True):
+    """The lease goes on; `is_canceled` asks the attempt to stop."""
+
+    is_canceled: bool
+
+
+class Kept(msgspec.Struct, frozen=True, tag=True):
+    """It is written down."""
+
+
+Request: TypeAlias = OpenEffect | AnswerEffect | RecallSteps | KeepStep | Renew
+Answer: TypeAlias = Gate | Steps | Kept | Renewed
+Ask: TypeAlias = Callable[[Request], Awaitable[Answer]]
+
+
+class Asking(ABC):
+    """The ledger of one worker, wherever it is kept."""
+
+    @abstractmethod
+    async def ask(self, sender: Sender, request: Request) -> Answer:
+        """Do what a running attempt asks for, under its lease."""
+
+    def asked_here(self, sender: Sender) -> Ask:
+        """For code on the worker's event loop, and for the process whose questions arrive there."""
+        return lambda request: self.ask(sender, request)
+
+    def asked_from_a_thread(self, sender: Sender) -> Ask:
+        """For code in a thread: the answer is waited for there, so awaiting it never suspends."""
+        loop = asyncio.get_running_loop()
+
+        async def ask(request: Request) -> Answer:
+            return asyncio.run_coroutine_threadsafe(self.ask(sender, request), loop).result()
+
+        return ask
+
+
+class Ledger(Asking):
+    """The ledger in the worker's own database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def ask(self, sender: Sender, request: Request) -> Answer:
+        database, claimed = self._engine.database, sender.claimed
+        match request:
+            case OpenEffect():
+                return await open_effect(database, self._engine.catalog, sender, request)
+            case AnswerEffect():
+                await answer_effect(database, claimed, request)
+                return Kept()
+            case RecallSteps():
+                return Steps(await recall_steps(database, claimed))
+            case KeepStep(step):
+                await keep_step(database, claimed, step)
+                return Kept()
+            case Renew():
+                return Renewed(await renew(database, claimed, self._engine.settings.worker.lease_seconds))
+            case _:
+                assert_never(request)

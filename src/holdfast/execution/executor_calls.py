@@ -1,0 +1,93 @@
+"""Attempts that go through an executor: the same on the worker's loop, in an isolated process, and in a replay.
+
+The executor is a coroutine; the action's code runs where it would run without one, with a context of its own kind.
+Nothing of an attempt runs on when its executor is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from holdfast.authoring.action import Action
+from holdfast.authoring.context import Context
+from holdfast.authoring.executor import Executor
+from holdfast.execution.attempt_pool import Escaped
+
+Call = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
+"""Calls the action's function where it belongs, on what stands before its arguments, and these."""
+
+
+class Attempt:
+    """One attempt in the hands of an executor.
+
+    `context` is its `Context`, also for actions that take none; here its `effect`, `step`, `heartbeat` and datasets are
+    awaited, whatever the action is. `arguments` are its input by name, with the types that the function asks for.
+    """
+
+    __slots__ = ("_begin", "_calls", "_is_over", "arguments", "context")
+
+    def __init__(
+        self, context: Context, arguments: dict[str, Any], begin: Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self.context = context
+        self.arguments = arguments
+        self._begin = begin
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    async def call(self) -> Any:
+        """Call the action's function on `arguments`, on the loop, in a thread or in the process, and give its answer.
+
+        May be called any number of times. Each call counts its effects from the first, as a retry would.
+        """
+        if self._is_over:
+            raise RuntimeError("The attempt is over; nothing runs for it any more.")
+        # A task of its own: whoever awaits this may go away, or be needed for other attempts.
+        call = asyncio.create_task(self._begin(dict(self.arguments)), name="holdfast-call")
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return await call
+
+    async def _end(self) -> None:
+        """Cancel the calls that nobody waited for, and wait for them: a retry may be next."""
+        self._is_over = True
+        is_told = False
+        while left := {call for call in self._calls if not call.done()}:
+            for call in left:
+                call.cancel()
+            try:
+                await asyncio.wait(left)
+            except asyncio.CancelledError:
+                is_told = True
+        if is_told:
+            raise asyncio.CancelledError
+
+
+async def executed(executor: Executor, attempt: Attempt) -> Any:
+    """Run an attempt through its executor, to the end of all that was begun for it."""
+    try:
+        return await executor.execute(attempt)
+    finally:
+        await attempt._end()
+
+
+def through_executor(
+    action: Action[..., Any], context: Context, arguments: dict[str, Any], call: Call, *, awaited: Context
+) -> Coroutine[Any, Any, Any]:
+    """Run an attempt by its action's executor. `context` is the action's own, `awaited` the executor's."""
+
+    async def begin(given: dict[str, Any]) -> Any:
+        signature, governed = action.signature, context._governed
+        assert governed is not None
+        own = replace(context, _governed=governed.afresh())
+        try:
+            return await call(signature.placed(own, given) if signature.wants_context else (), given)
+        except SystemExit as error:
+            # The executor may have made a task of this call; from there it would end the whole loop.
+            raise Escaped(error) from None
+
+    assert action.executor is not None
+    return executed(action.executor, Attempt(awaited, arguments, begin))

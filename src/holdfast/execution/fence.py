@@ -1,0 +1,32 @@
+"""The fence in the user's own transaction: what it writes, it writes as the holder of the lease, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from holdfast.authoring.context import Context
+from holdfast.errors import LeaseLost
+from holdfast.store.statements import sql
+
+_ASSERT_LEASE = sql("assert_lease")
+_LEASE_LOST_STATE = "LS409"
+
+
+async def assert_lease(connection: Any, ctx: Context) -> None:
+    """Raise `LeaseLost` unless the attempt's lease is current; else keep it so until the transaction ends.
+
+    `connection` is an asyncpg connection inside a transaction on the engine's database. Other drivers call
+    `select holdfast.assert_lease(task_id, lease_token)` with `ctx.task_id` and `ctx.lease_token`.
+    """
+    try:
+        await connection.fetch(_ASSERT_LEASE, ctx.task_id, UUID(ctx.lease_token))
+    except asyncpg.PostgresError as error:
+        if error.sqlstate != _LEASE_LOST_STATE:
+            raise
+        raise LeaseLost(
+            f"Attempt {ctx.attempt} of task {ctx.task_id} no longer holds the lease.",
+            advice="Roll back; another attempt goes on.",
+        ) from error

@@ -1,0 +1,242 @@
+"""Execute: one claimed attempt becomes one outcome. User exceptions are data here and nowhere else.
+
+Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process. What is
+put around it is its app's choice: an executor, or nothing.
+Cancelling comes from outside, with a verdict saying why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from contextvars import copy_context
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from holdfast.authoring.action import Action, Isolation
+from holdfast.authoring.context import Context, DatasetWriter
+from holdfast.codec import json_codec
+from holdfast.core.tasks.failure import LOST_CODE, TIMEOUT_CODE, Failure, input_failure
+from holdfast.core.tasks.outcome import (
+    STOPPED,
+    Canceled,
+    Completed,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    TimedOut,
+    outcome_of,
+)
+from holdfast.engine.datasets.stage import AttemptLease
+from holdfast.engine.effects.gate import Sender
+from holdfast.engine.leases import Claimed
+from holdfast.errors import HoldfastError
+from holdfast.execution.attempt_pool import ESCAPES, Escaped, in_own_context
+from holdfast.execution.dataset_writer import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
+from holdfast.execution.effect_runner import Governed
+from holdfast.execution.effect_store import Asking
+from holdfast.execution.executor_calls import through_executor
+from holdfast.execution.running_attempt import Held
+from holdfast.execution.threads import contained, to_the_end
+
+log = logging.getLogger("holdfast.worker")
+
+CANCELED, INTERRUPTED, FENCED = "canceled", "interrupted", "fenced"
+OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
+
+
+class Isolator(Protocol):
+    """Runs an attempt in a process of its own that can be killed."""
+
+    async def run(self, context: Context, held: Held) -> Outcome: ...
+
+    async def close(self) -> None: ...
+
+
+class Runner:
+    """Runs attempts of one worker's actions."""
+
+    def __init__(
+        self,
+        *,
+        threads: Executor,
+        isolator: Isolator | None,
+        output_bytes_max: int,
+        ledger: Asking,
+        note: Callable[[Claimed, str, dict[str, Any]], None],
+        declared: Declared,
+    ) -> None:
+        self._declared = declared
+        self._threads = threads
+        self._isolator = isolator
+        self._output_bytes_max = output_bytes_max
+        self._ledger = ledger
+        self._note = note
+
+    async def run(self, held: Held) -> Outcome:
+        """Run one attempt to its outcome. Never raises for what user code does."""
+        action = held.plan.action
+        try:
+            arguments = action.signature.decode(held.claimed.input)
+        except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
+            return Failed(input_failure(action.name, error))
+        signature, executor = action.signature, action.executor
+        positional: tuple[Any, ...] = ()
+        if executor is None and signature.wants_context:
+            positional = signature.placed(self.context(held), arguments)
+        timeout = held.plan.policy.timeout_seconds
+        limit: asyncio.Timeout | None = None
+        try:
+            if timeout is None:
+                value = await (
+                    self._call(action, positional, arguments, held)
+                    if executor is None
+                    else self._execute(action, arguments, held)
+                )
+            else:
+                async with asyncio.timeout(timeout) as limit:
+                    value = await (
+                        self._call(action, positional, arguments, held)
+                        if executor is None
+                        else self._execute(action, arguments, held)
+                    )
+        except asyncio.CancelledError:
+            if held.task is not None:
+                held.task.uncancel()
+            return verdict_of(held)
+        except TimeoutError as error:
+            # The action may raise the same error for reasons of its own.
+            is_ours = limit is not None and limit.expired()
+            return timed_out(timeout) if is_ours else ended_by(error, action.now)
+        except Escaped as escaped:
+            return ended_by(escaped.error, action.now)
+        except ESCAPES:
+            raise
+        except BaseException as error:  # noqa: BLE001 - what user code raises is data
+            return ended_by(error, action.now)
+        return self._completed(held, value)
+
+    def _call(
+        self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
+    ) -> Awaitable[Any]:
+        if action.isolation is Isolation.COROUTINE:
+            return in_own_context(action.function(*positional, **arguments))
+        if action.isolation is Isolation.THREAD:
+            call = self._threads.submit(copy_context().run, contained, action.function, positional, arguments)
+            return to_the_end(call, held.stop)
+        raise AssertionError("process isolation is run by the isolator")
+
+    def _execute(self, action: Action[..., Any], arguments: dict[str, Any], held: Held) -> Awaitable[Any]:
+        """The same through the executor of its app."""
+        context = self.context(held)
+
+        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+            return self._call(action, positional, given, held)
+
+        awaited = self._awaited(held, context)
+        return in_own_context(through_executor(action, context, arguments, call, awaited=awaited))
+
+    def _completed(self, held: Held, value: Any) -> Outcome:
+        if value is None and held.writing is None:
+            return _NO_OUTPUT
+        commits = () if held.writing is None else tuple(held.writing.commits)
+        try:
+            return Completed(json_codec.encode(value, bytes_max=self._output_bytes_max, what="output"), commits)
+        except HoldfastError as error:
+            return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
+
+    def context(self, held: Held) -> Context:
+        """What the attempt's code sees of itself."""
+        claimed, lane = held.claimed, held.plan.lane
+        held.stop = threading.Event()
+        note = self._note
+        return Context(
+            task_id=str(claimed.task_id),
+            attempt=claimed.attempt,
+            run_id=None if claimed.run_id is None else str(claimed.run_id),
+            tenant=lane.tenant,
+            action=lane.action,
+            queue=lane.queue,
+            tags=tuple(claimed.tags or ()),
+            lease_token=str(claimed.lease_token),
+            _stop=held.stop,
+            _note=lambda kind, detail: note(claimed, kind, detail),
+            _governed=self.governed(held),
+            _dataset=self._datasets(held),
+            _now=held.plan.action.now,
+        )
+
+    def _awaited(self, held: Held, context: Context) -> Context:
+        """The attempt's context for code on this loop, whatever its own code is."""
+        governed = context._governed
+        if held.plan.action.isolation is Isolation.COROUTINE:
+            return context
+        assert isinstance(governed, Governed)
+        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
+        return replace(
+            context,
+            _governed=governed.awaited(self._ledger.asked_here(sender)),
+            _dataset=self._datasets(held, is_awaited=True),
+        )
+
+    def _datasets(self, held: Held, *, is_awaited: bool = False) -> Callable[[str, int | None], DatasetWriter]:
+        """How the attempt reaches the app's datasets; nothing is made before it does."""
+        loop, claimed = asyncio.get_running_loop(), held.claimed
+
+        def writer(name: str, version: int | None) -> DatasetWriter:
+            dataset = self._declared.find(name, version)
+            if held.writing is None:
+                lease = AttemptLease(claimed.task_id, claimed.attempt, claimed.lease_token)
+                held.writing = Writing(self._declared, lease)
+            if is_awaited or held.plan.action.isolation is Isolation.COROUTINE:
+                return AsyncWriter(held.writing, dataset, here)
+            return BlockingWriter(held.writing, dataset, waiting(loop))
+
+        return writer
+
+    def governed(self, held: Held) -> Governed:
+        """How the attempt's effects and steps are carried out."""
+        assert held.stop is not None
+        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
+        is_blocking = held.plan.action.isolation is Isolation.THREAD
+        ask = self._ledger.asked_from_a_thread(sender) if is_blocking else self._ledger.asked_here(sender)
+        return Governed(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
+
+
+_NO_OUTPUT = Completed(b"null")
+
+
+def verdict_of(held: Held) -> Outcome:
+    """Why an attempt was cancelled from outside."""
+    if held.verdict == CANCELED:
+        return Canceled()
+    if held.verdict == INTERRUPTED:
+        return Released(reason=STOPPED)
+    if held.verdict == FENCED:
+        return Lost(Failure(code=LOST_CODE, message="The lease was lost."))
+    return Failed(
+        Failure(
+            code="DAG_TASK_EXECUTION_EXCEPTION",
+            type="asyncio.CancelledError",
+            message="The action cancelled itself.",
+        )
+    )
+
+
+def ended_by(error: BaseException, now: Callable[[], datetime]) -> Failed | Lost:
+    """How an attempt ended whose code raised. Its clock is user code too, and must not hide what happened."""
+    try:
+        at = now()
+    except BaseException:
+        log.warning("the app's clock failed; a Retry-After that is a date is not understood", exc_info=True)
+        at = None
+    return outcome_of(error, now=at)
+
+
+def timed_out(seconds: float | None) -> Outcome:
+    return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt timed out after {seconds:g} s."))

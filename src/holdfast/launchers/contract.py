@@ -1,0 +1,156 @@
+"""The contract of a launcher: start a worker for one task on some platform, see whether it runs, stop it.
+
+A launcher starts things; it decides nothing. Whether an attempt is open, lost or over is the database's to say. Three
+methods; each may be called again with the same arguments, by another process, at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from holdfast.errors import InvalidSettings, Unavailable
+from holdfast.settings.sources import unknown
+
+TOKEN_VARIABLE = "HOLDFAST_LAUNCH_TOKEN"
+TASK_VARIABLE = "HOLDFAST_TASK_ID"
+ATTEMPT_VARIABLE = "HOLDFAST_ATTEMPT"
+TENANT_VARIABLE = "HOLDFAST_TENANT"
+APP_VARIABLE = "HOLDFAST_APP"
+URL_VARIABLE = "HOLDFAST_URL"
+
+
+class LaunchError(Unavailable):
+    """Nothing was launched, or nobody can tell whether; the detail says what the platform said."""
+
+    default_code = "launch_failed"
+
+
+class NotHere(LaunchError):
+    """What is to be stopped runs where this process cannot reach it; another one can."""
+
+    default_code = "launched_elsewhere"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOrder:
+    """One launch. Nothing of it comes from the task's input: an image, a command or a role is the profile's to choose.
+
+    `name` is the same for every try of an attempt: a launcher that is asked for it again answers what runs already.
+    """
+
+    name: str
+    token: str = field(repr=False)
+    task_id: str
+    attempt: int
+    action: str
+    queue: str
+    tenant: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the launched worker is told about its attempt, and nothing more."""
+        return {
+            TOKEN_VARIABLE: self.token,
+            TASK_VARIABLE: self.task_id,
+            ATTEMPT_VARIABLE: str(self.attempt),
+            TENANT_VARIABLE: self.tenant,
+        }
+
+
+class Sighting(StrEnum):
+    """What a platform says about something launched."""
+
+    RUNNING = "running"
+    """Or about to run."""
+    STOPPED = "stopped"
+    MISSING = "missing"
+    """Not known there: too young to be listed, or long gone."""
+    UNKNOWN = "unknown"
+    """It cannot be seen from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One sighting, and the platform's own words."""
+
+    sighting: Sighting
+    detail: str = ""
+
+
+class Launcher(Protocol):
+    """One platform with one profile. `kind` is for people."""
+
+    @property
+    def kind(self) -> str: ...
+
+    async def launch(self, order: LaunchOrder) -> str:
+        """Start it and answer what the platform calls it; `LaunchError` if that failed."""
+        ...
+
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+        """What became of them; one that is left out cannot be seen."""
+        ...
+
+    async def stop(self, name: str, handle: str | None) -> None:
+        """Stop it, if it runs. Without a handle, whatever was started under the name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one profile, each asked for once; what nobody asked for is a mistake in the file."""
+
+    profile: str
+    given: Mapping[str, Any]
+    known: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.given:
+            if name not in self.known:
+                raise unknown(f"launchers.{self.profile}.{name}", name, self.known)
+
+    def text(self, name: str, default: str = "") -> str:
+        return str(self._of(name, str, default, "text"))
+
+    def required(self, name: str) -> str:
+        if not (value := self.text(name)):
+            raise InvalidSettings(
+                f"launchers.{self.profile} needs {name}.", advice="See docs/launchers.md.", setting=name
+            )
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        value = self._of(name, int, default, "a whole number")
+        return int(value)
+
+    def truth(self, name: str, default: bool) -> bool:
+        return bool(self._of(name, bool, default, "true or false"))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self._of(name, list, [], "a list of texts")
+        if not all(isinstance(one, str) for one in value):
+            raise self._refusal(name, "a list of texts")
+        return tuple(value)
+
+    def table(self, name: str) -> dict[str, Any]:
+        return dict(self._of(name, dict, {}, "a table"))
+
+    def environment(self) -> dict[str, str]:
+        """`env`: texts by name. What tells a worker its attempt cannot be set here."""
+        table = self.table("env")
+        taken = {TOKEN_VARIABLE, TASK_VARIABLE, ATTEMPT_VARIABLE} & table.keys()
+        if taken or not all(isinstance(value, str) for value in table.values()):
+            raise self._refusal("env", f"a table of texts, without {', '.join(sorted(taken)) or 'other values'}")
+        return table
+
+    def _of(self, name: str, kind: type, default: Any, noun: str) -> Any:
+        value = self.given.get(name, default)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self._refusal(name, noun)
+        return value
+
+    def _refusal(self, name: str, noun: str) -> InvalidSettings:
+        return InvalidSettings(f"launchers.{self.profile}.{name} must be {noun}.", setting=name)

@@ -1,0 +1,172 @@
+"""The ECS launcher: one `RunTask` for one attempt, with the extra `holdfast[aws]`.
+
+Cluster, task definition, network and roles are the profile's. The only thing overridden is the environment of one
+container, with the one-shot token and the attempt it is for; the database's URL belongs into the task definition, as a
+secret. The client token is the launch's name, so a repeat of an answer that got lost starts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast._internal.blocking_pool import Apart
+from holdfast.errors import Unavailable
+from holdfast.launchers.contract import LaunchError, LaunchOrder, Options, Seen, Sighting
+
+OPTIONS = (
+    "region",
+    "endpoint_url",
+    "cluster",
+    "task_definition",
+    "container",
+    "launch_type",
+    "capacity_provider",
+    "platform_version",
+    "subnets",
+    "security_groups",
+    "assign_public_ip",
+    "cpu",
+    "memory",
+    "env",
+    "tags",
+)
+DESCRIBE_MAX = 100
+THREADS_MAX = 16
+CALL_SECONDS = 10
+ATTEMPTS_MAX = 3
+"""Of one call, by the client itself, under the same client token."""
+STOP_REASON = "holdfast: the attempt is over"
+
+
+class EcsLauncher:
+    kind = "ecs"
+
+    def __init__(self, profile: str, given: Mapping[str, Any]) -> None:
+        options = Options(profile, given, OPTIONS)
+        self._cluster = options.text("cluster", "default")
+        self._container = options.required("container")
+        self._environment = options.environment()
+        self._run = {"taskDefinition": options.required("task_definition"), **_placed(options)}
+        self._size = {name: options.text(name) for name in ("cpu", "memory") if options.text(name)}
+        self._tags = options.table("tags")
+        self._client = _client(options)
+        self._threads = Apart("ecs", threads_max=THREADS_MAX)
+
+    async def launch(self, order: LaunchOrder) -> str:
+        environment = {**self._environment, **order.environment}
+        override = {
+            "name": self._container,
+            "environment": [{"name": name, "value": value} for name, value in environment.items()],
+        }
+        asked = {
+            "cluster": self._cluster,
+            "count": 1,
+            "clientToken": order.name,
+            "startedBy": order.name,
+            "overrides": {"containerOverrides": [override], **self._size},
+            **self._run,
+        }
+        if self._tags:
+            asked["tags"] = [{"key": key, "value": value} for key, value in self._tags.items()]
+        try:
+            answer = await self._call("run_task", **asked)
+        except LaunchError as error:
+            # Asked before for the same attempt with another token: what was started then is this launch, also if it has
+            # stopped since, which a list of what runs does not show.
+            if error.fields.get("kind") != "ConflictException":
+                raise
+            if found := error.fields.get("resource_ids") or await self._named(order.name):
+                return str(found[0])
+            raise
+        if not answer.get("tasks"):
+            failures = "; ".join(f"{one.get('arn', '')} {one.get('reason', '')}" for one in answer.get("failures", ()))
+            raise LaunchError(f"ECS placed no task: {failures or 'no reason given'}.")
+        return str(answer["tasks"][0]["taskArn"])
+
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+        found: dict[str, Seen] = {}
+        for start in range(0, len(handles), DESCRIBE_MAX):
+            part = list(handles[start : start + DESCRIBE_MAX])
+            answer = await self._call("describe_tasks", cluster=self._cluster, tasks=part)
+            found |= {one["taskArn"]: _seen(one) for one in answer.get("tasks", ())}
+            for failure in answer.get("failures", ()):
+                if failure.get("reason") == "MISSING":
+                    found[failure["arn"]] = Seen(sighting=Sighting.MISSING, detail="ECS does not know the task")
+        return found
+
+    async def stop(self, name: str, handle: str | None) -> None:
+        for task in [handle] if handle else await self._named(name):
+            try:
+                await self._call("stop_task", cluster=self._cluster, task=task, reason=STOP_REASON)
+            except LaunchError as error:
+                # A task that ECS forgot is as stopped as can be.
+                if error.fields.get("kind") != "InvalidParameterException":
+                    raise
+
+    async def _named(self, name: str) -> list[str]:
+        answer = await self._call("list_tasks", cluster=self._cluster, startedBy=name)
+        return [str(arn) for arn in answer.get("taskArns", ())]
+
+    async def _call(self, operation: str, **asked: Any) -> Any:
+        """One call of the blocking client in a thread; whatever it says that is no answer is a `LaunchError`."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return await self._threads.run(getattr(self._client, operation), **asked)
+        except ClientError as error:
+            said = error.response.get("Error", {})
+            text = f"ECS {operation}: {said.get('Code', '')} {said.get('Message', '')}".strip()
+            ids = error.response.get("resourceIds", ())
+            raise LaunchError(f"{text}.", kind=said.get("Code", ""), resource_ids=ids) from error
+        except BotoCoreError as error:
+            raise LaunchError(f"ECS {operation}: {error}.") from error
+
+
+def _placed(options: Options) -> dict[str, Any]:
+    """Where a task runs."""
+    placed: dict[str, Any] = {}
+    if provider := options.text("capacity_provider"):
+        placed["capacityProviderStrategy"] = [{"capacityProvider": provider}]
+    else:
+        placed["launchType"] = options.text("launch_type", "FARGATE")
+    if version := options.text("platform_version"):
+        placed["platformVersion"] = version
+    if subnets := options.texts("subnets"):
+        network: dict[str, Any] = {
+            "subnets": list(subnets),
+            "assignPublicIp": "ENABLED" if options.truth("assign_public_ip", False) else "DISABLED",
+        }
+        if groups := options.texts("security_groups"):
+            network["securityGroups"] = list(groups)
+        placed["networkConfiguration"] = {"awsvpcConfiguration": network}
+    return placed
+
+
+def _client(options: Options) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            "The ECS launcher needs boto3, which is not installed.",
+            code="extra_missing",
+            advice="pip install 'holdfast[aws]'.",
+        ) from error
+    config = Config(
+        connect_timeout=CALL_SECONDS,
+        read_timeout=CALL_SECONDS,
+        retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
+    )
+    where = {"region_name": options.text("region") or None, "endpoint_url": options.text("endpoint_url") or None}
+    # A session of its own: boto3's default one is not safe to use from several threads.
+    return boto3.session.Session().client("ecs", config=config, **where)
+
+
+def _seen(task: Mapping[str, Any]) -> Seen:
+    if task.get("lastStatus") != "STOPPED":
+        return Seen(sighting=Sighting.RUNNING, detail=str(task.get("lastStatus", "")))
+    codes = [str(one["exitCode"]) for one in task.get("containers", ()) if "exitCode" in one]
+    ended = f", exit code {', '.join(codes)}" if codes else ""
+    detail = f"{task.get('stopCode', 'stopped')}: {task.get('stoppedReason', 'no reason given')}{ended}"
+    return Seen(sighting=Sighting.STOPPED, detail=detail)

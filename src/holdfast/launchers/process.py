@@ -1,0 +1,142 @@
+"""The process launcher: a child of this machine in a session of its own, which outlives whoever launched it.
+
+The child is told its database and its attempt by environment, never by arguments, which every user of a machine can
+read. A handle names the machine and the moment of the process's start, so a number used again is not mistaken for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast._internal.process_tree import kill_session
+from holdfast.launchers.contract import (
+    APP_VARIABLE,
+    URL_VARIABLE,
+    LaunchError,
+    LaunchOrder,
+    NotHere,
+    Options,
+    Seen,
+    Sighting,
+)
+
+OPTIONS = ("app", "command", "env", "directory", "stop_seconds")
+STOP_SECONDS = 5
+STEP_SECONDS = 0.05
+_FORGET = ("HOLDFAST_LAUNCH_TOKEN", "HOLDFAST_TASK_ID", "HOLDFAST_ATTEMPT")
+
+
+class ProcessLauncher:
+    """`command` is what runs, `holdfast attach` unless the profile says otherwise."""
+
+    kind = "process"
+
+    def __init__(self, profile: str, given: Mapping[str, Any], *, url: str, app_ref: str, packs: Sequence[str]) -> None:
+        options = Options(profile, given, OPTIONS)
+        named = [word for folder in packs for word in ("--pack", folder)]
+        self._command = options.texts("command") or (sys.executable, "-m", "holdfast", "attach", *named)
+        self._environment = options.environment()
+        if app := options.text("app", app_ref):
+            self._environment[APP_VARIABLE] = app
+        self._environment.setdefault(URL_VARIABLE, url)
+        self._directory = options.text("directory") or None
+        self._stop_seconds = options.number("stop_seconds", STOP_SECONDS)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    async def launch(self, order: LaunchOrder) -> str:
+        self._bury()
+        child = self._children.get(order.name)
+        if child is None:
+            inherited = {name: value for name, value in os.environ.items() if name not in _FORGET}
+            try:
+                child = subprocess.Popen(  # noqa: ASYNC220 - returns once the program is loaded
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    env={**inherited, **self._environment, **order.environment},
+                    cwd=self._directory,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise LaunchError(f"{self._command[0]} could not be started: {error}.") from error
+            self._children[order.name] = child
+        return _handle(child.pid)
+
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+        codes = {_handle(one.pid): one.poll() for one in self._children.values()}
+        self._bury()
+        return {handle: self._see(handle, codes.get(handle)) for handle in handles}
+
+    def _see(self, handle: str, code: int | None) -> Seen:
+        pid = _pid_here(handle)
+        if pid is None:
+            return Seen(sighting=Sighting.UNKNOWN, detail="it was launched on another machine")
+        if code is None and _handle(pid) == handle:
+            return Seen(sighting=Sighting.RUNNING)
+        detail = "the process is gone" if code is None else f"the process ended with exit code {code}"
+        return Seen(sighting=Sighting.STOPPED, detail=detail)
+
+    async def stop(self, name: str, handle: str | None) -> None:
+        child = self._children.get(name)
+        if handle is None and child is not None:
+            handle = _handle(child.pid)
+        if handle is not None and (node := handle.split("/")[0]) != platform.node():
+            raise NotHere(f"It was launched on {node}, and is stopped by a server there.")
+        pid = None if handle is None else _pid_here(handle)
+        if handle is None or pid is None or _handle(pid) != handle:
+            self._bury()
+            return
+        await _end(pid, handle, self._stop_seconds)
+        while not kill_session(pid):  # noqa: ASYNC110 - nobody but the kernel could tell
+            await asyncio.sleep(STEP_SECONDS)
+        self._bury()
+
+    def _bury(self) -> None:
+        """Collect children that ended, and let go of them."""
+        self._children = {name: one for name, one in self._children.items() if one.poll() is None}
+
+
+async def _end(pid: int, handle: str, seconds: float) -> None:
+    """Ask a process to end, and kill it if it does not."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+        for _ in range(max(1, round(seconds / STEP_SECONDS))):
+            if _handle(pid) != handle:
+                return
+            await asyncio.sleep(STEP_SECONDS)
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _handle(pid: int) -> str:
+    return f"{platform.node()}/{_boot()}/{pid}/{_started(pid)}"
+
+
+def _pid_here(handle: str) -> int | None:
+    """The process number of a handle of this machine, up since then."""
+    node, boot, pid, _ = handle.split("/")
+    return int(pid) if (node, boot) == (platform.node(), _boot()) else None
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """The moment a process began, in ticks; empty if there is none, or only its remains."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

@@ -1,0 +1,145 @@
+"""From a launcher's name to a launcher: profiles of this process's settings, built-in kinds, plug-ins.
+
+A name comes from an action, and an action may come from anybody's worker; what is run for it comes from here. A name is
+a profile `[launchers.NAME]`, or else a built-in kind, or else an entry point of the group `holdfast.launchers`, or else
+`module:factory` where the settings allow that one to be imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from holdfast.errors import InvalidSettings
+from holdfast.launchers.contract import Launcher
+from holdfast.settings.settings import Settings
+
+GROUP = "holdfast.launchers"
+SLOTS_MAX = 10_000
+_OURS = ("kind", "slots", "tenants", "actions", "launch_seconds")
+
+log = logging.getLogger("holdfast.launch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A launcher with its bounds: how many at once, for which tenants and actions (empty: for all), and how long a
+    launched worker may take to attach."""
+
+    name: str
+    launcher: Launcher
+    slots: int
+    tenants: tuple[str, ...]
+    actions: tuple[str, ...]
+    launch_seconds: float
+
+    def serves(self, *, tenant: str, action: str) -> bool:
+        return (not self.tenants or tenant in self.tenants) and (not self.actions or action in self.actions)
+
+
+class Profiles:
+    """The launchers of one process, made when first asked for. What cannot be made here is left to others."""
+
+    def __init__(self, settings: Settings, *, url: str, app_ref: str = "", packs: Sequence[str] = ()) -> None:
+        self._settings = settings
+        self._here: dict[str, Any] = {"url": url, "app_ref": app_ref, "packs": packs}
+        self._made: dict[str, Profile | None] = {}
+
+    def check(self) -> None:
+        """Make every profile of the settings: a mistake in one is said at start."""
+        for name in self._settings.launchers:
+            self._made[name] = self._make(name)
+
+    def find(self, name: str) -> Profile | None:
+        """The launcher of that name, or None if this process has none."""
+        if name not in self._made:
+            try:
+                self._made[name] = self._make(name)
+            except Exception as error:  # noqa: BLE001 - a plug-in is anybody's code
+                log.warning("launcher %s cannot be used here: %s", name, error)
+                self._made[name] = None
+        return self._made[name]
+
+    def _make(self, name: str) -> Profile | None:
+        given = dict(self._settings.launchers.get(name, {}))
+        kind = str(given.get("kind", name))
+        is_configured = name in self._settings.launchers
+        factory = self._factory(kind, is_configured=is_configured)
+        if factory is None:
+            if is_configured:
+                raise InvalidSettings(
+                    f"launchers.{name} is of an unknown kind {kind!r}.",
+                    advice="It is process, ecs, kubernetes, ray, an installed plug-in, or module:factory.",
+                    setting="kind",
+                )
+            return None
+        slots = given.get("slots", self._settings.launch.slots)
+        if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= SLOTS_MAX:
+            raise InvalidSettings(f"launchers.{name}.slots must be a whole number from 1 to {SLOTS_MAX}.")
+        seconds = given.get("launch_seconds", self._settings.worker.launch_seconds)
+        if not isinstance(seconds, int | float) or not 1 <= seconds <= 86400:
+            raise InvalidSettings(f"launchers.{name}.launch_seconds must be a number from 1 to 86400.")
+        own = {key: value for key, value in given.items() if key not in _OURS}
+        return Profile(
+            name=name,
+            launcher=factory(name, own),
+            slots=slots,
+            tenants=_texts(name, given, "tenants"),
+            actions=_texts(name, given, "actions"),
+            launch_seconds=float(seconds),
+        )
+
+    def _factory(self, kind: str, *, is_configured: bool) -> Callable[[str, Mapping[str, Any]], Launcher] | None:
+        match kind:
+            case "process":
+                from holdfast.launchers.process import ProcessLauncher
+
+                return lambda name, given: ProcessLauncher(name, given, **self._here)
+            case "ecs":
+                from holdfast.launchers.ecs import EcsLauncher
+
+                return EcsLauncher
+            case "kubernetes":
+                from holdfast.launchers.kubernetes import KubernetesLauncher
+
+                return KubernetesLauncher
+            case "ray":
+                from holdfast.launchers.ray import RayLauncher
+
+                return RayLauncher
+        if ":" not in kind:
+            return next((_loaded(entry) for entry in entry_points(group=GROUP, name=kind)), None)
+        # An action's word alone makes no server import a module: whoever runs the server has to have named it.
+        if is_configured or self._settings.is_local or kind in self._settings.launch.factories:
+            return _imported(kind)
+        log.warning("launcher %s is not among launch.factories, so it is not imported", kind)
+        return None
+
+
+def _loaded(entry: EntryPoint) -> Callable[[str, Mapping[str, Any]], Launcher]:
+    """A plug-in is anybody's code, and may fail in any way while it is imported."""
+    try:
+        found: Callable[[str, Mapping[str, Any]], Launcher] = entry.load()
+    except Exception as error:
+        raise InvalidSettings(f"The launcher {entry.name} ({entry.value}) cannot be imported: {error}.") from error
+    return found
+
+
+def _imported(kind: str) -> Callable[[str, Mapping[str, Any]], Launcher]:
+    module, _, attribute = kind.partition(":")
+    try:
+        found: Callable[[str, Mapping[str, Any]], Launcher] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidSettings(f"The launcher {kind} cannot be imported: {error}.") from error
+    return found
+
+
+def _texts(name: str, given: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = given.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise InvalidSettings(f"launchers.{name}.{key} must be a list of texts.")
+    return tuple(value)

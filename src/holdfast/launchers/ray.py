@@ -1,0 +1,139 @@
+"""The Ray launcher: one detached actor for one attempt, with the extra `holdfast[ray]`.
+
+The actor runs `holdfast attach` as a child that dies with it, so a killed node, a killed actor and a killed worker are
+the same thing. It has the launch's name, so a repeat finds the one that runs. Ray is asked in threads of its
+own; one process talks to one cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast._internal.blocking_pool import Apart
+from holdfast.errors import Unavailable
+from holdfast.launchers.contract import APP_VARIABLE, LaunchError, LaunchOrder, Options, Seen, Sighting
+
+OPTIONS = ("address", "namespace", "command", "app", "env", "cpus", "gpus", "resources", "runtime_env")
+COMMAND = ("holdfast", "attach")
+THREADS_MAX = 16
+
+
+class RayLauncher:
+    kind = "ray"
+
+    def __init__(self, profile: str, given: Mapping[str, Any]) -> None:
+        options = Options(profile, given, OPTIONS)
+        self._address = options.text("address", "auto")
+        self._namespace = options.text("namespace", "holdfast")
+        self._command = list(options.texts("command") or COMMAND)
+        self._environment = options.environment()
+        if app := options.text("app"):
+            self._environment[APP_VARIABLE] = app
+        self._placing: dict[str, Any] = {"num_cpus": options.number("cpus", 1), "num_gpus": options.number("gpus", 0)}
+        if resources := options.table("resources"):
+            self._placing["resources"] = resources
+        if runtime := options.table("runtime_env"):
+            self._placing["runtime_env"] = runtime
+        self._ray = _imported()
+        self._connecting = asyncio.Lock()
+        self._threads = Apart("ray", threads_max=THREADS_MAX)
+
+    async def launch(self, order: LaunchOrder) -> str:
+        await self._ask(self._launch, order)
+        return order.name
+
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+        return {handle: await self._ask(self._describe, handle) for handle in handles}
+
+    async def stop(self, name: str, handle: str | None) -> None:
+        await self._ask(self._stop, handle or name)
+
+    async def _ask(self, step: Any, given: Any) -> Any:
+        """One step in a thread, connected; whatever Ray raises is a `LaunchError`."""
+        async with self._connecting:
+            try:
+                await self._threads.run(self._connect)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise LaunchError(f"The Ray cluster {self._address} cannot be reached: {error}.") from error
+        try:
+            return await self._threads.run(step, given)
+        except (self._ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
+            raise LaunchError(f"Ray: {error}.") from error
+
+    def _connect(self) -> None:
+        if not self._ray.is_initialized():
+            self._ray.init(
+                address=self._address, namespace=self._namespace, log_to_driver=False, configure_logging=False
+            )
+
+    def _launch(self, order: LaunchOrder) -> None:
+        actor = self._ray.remote(LaunchedWorker).options(
+            name=order.name,
+            namespace=self._namespace,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=0,
+            **self._placing,
+        )
+        # Not waited for: it runs when the cluster has room, or its reservation is over first.
+        actor.remote(self._command, {**self._environment, **order.environment}).run.remote()
+
+    def _describe(self, handle: str) -> Seen:
+        """A name that is not there any more belonged to an actor that is dead, or to none."""
+        try:
+            self._ray.get_actor(handle, namespace=self._namespace)
+        except ValueError:
+            return Seen(sighting=Sighting.STOPPED, detail="its actor is dead")
+        return Seen(sighting=Sighting.RUNNING)
+
+    def _stop(self, handle: str) -> None:
+        try:
+            self._ray.kill(self._ray.get_actor(handle, namespace=self._namespace), no_restart=True)
+        except ValueError:
+            return
+
+
+class LaunchedWorker:
+    """What runs on the cluster. Sent there as it is, so it imports what it needs itself."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._command = command
+        self._environment = environment
+        self._is_started = False
+
+    def run(self) -> None:
+        """Run the command once, and end the actor with it. Asked twice, it is the same launch."""
+        import ctypes
+        import os
+        import signal
+        import subprocess
+
+        import ray
+
+        if self._is_started:
+            return
+        self._is_started = True
+        libc = ctypes.CDLL(None)
+        ends_with_parent = 1
+        subprocess.run(
+            self._command,
+            env={**os.environ, **self._environment},
+            stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: libc.prctl(ends_with_parent, signal.SIGKILL),
+            check=False,
+        )
+        ray.actor.exit_actor()
+
+
+def _imported() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            "The Ray launcher needs ray, which is not installed.",
+            code="extra_missing",
+            advice="pip install 'holdfast[ray]'.",
+        ) from error
+    return ray

@@ -1,0 +1,161 @@
+"""Who gets in: API tokens, and the accounts and domains that may sign in. For administrators."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.identity.access import Access
+from holdfast.engine.identity import members, tokens
+from holdfast.engine.identity.members import Member
+from holdfast.engine.identity.tokens import CreatedToken, TokenView
+from holdfast.engine.queries.pages import valid_limit
+from holdfast.errors import Forbidden, Invalid
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Request, operation
+from holdfast.operations.paging import next_of
+from holdfast.operations.shared_types import ListNames
+
+
+class CreateToken(Request, frozen=True, kw_only=True):
+    """A name, what its holder may do, for a worker the only queues, and how long it lives."""
+
+    name: str
+    role: str
+    queues: list[str] | None = None
+    expires_seconds: float | None = None
+    reason: str = ""
+
+
+class ListTokens(ListNames, frozen=True, kw_only=True):
+    """`with_ended` also those that expired or were revoked. `after` is the `next` of the page before."""
+
+    with_ended: bool = False
+
+
+class TokenPage(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: list[TokenView]
+    next: str | None
+
+
+class RevokeToken(Request, frozen=True, kw_only=True):
+    """The id or the name of a token in use."""
+
+    token_id: str
+    reason: str = ""
+
+
+class TokenRevoked(msgspec.Struct, frozen=True, kw_only=True):
+    token_id: str
+    state: str
+
+
+class AddMember(Request, frozen=True, kw_only=True):
+    """One account by its `subject`, or a whole hosted `domain`, of an issuer; `google` is one."""
+
+    issuer: str
+    role: str
+    subject: str | None = None
+    domain: str | None = None
+    name: str = ""
+    reason: str = ""
+
+
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    members: list[Member]
+    next: str | None
+
+
+class RemoveMember(Request, frozen=True, kw_only=True):
+    """Which member, by its id, and why."""
+
+    member_id: str
+    reason: str = ""
+
+
+class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    state: str
+
+
+@operation("token.create", "POST /api/v1/tokens", Access.ADMIN, status=201)
+async def create_token(clerk: Clerk, asked: CreateToken) -> CreatedToken:
+    """Makes an API token; its secret is answered this once."""
+    return await tokens.create_token(
+        clerk.database,
+        clerk.tenant_id,
+        name=asked.name,
+        role=asked.role,
+        queues=asked.queues,
+        expires_seconds=asked.expires_seconds,
+        actor=clerk.actor,
+        reason=asked.reason,
+    )
+
+
+@operation("token.list", "GET /api/v1/tokens", Access.ADMIN)
+async def list_tokens(clerk: Clerk, asked: ListTokens) -> TokenPage:
+    """Lists API tokens, newest first, without their secrets."""
+    rows = await tokens.list_tokens(
+        clerk.database, clerk.tenant_id, with_ended=asked.with_ended, after=asked.after, limit=valid_limit(asked.limit)
+    )
+    return TokenPage(tokens=rows, next=next_of(rows, asked.limit, lambda row: row.token_id))
+
+
+@operation("token.revoke", "POST /api/v1/tokens/{token_id}/revoke", Access.ADMIN)
+async def revoke_token(clerk: Clerk, asked: RevokeToken) -> TokenRevoked:
+    """Ends an API token for good."""
+    ended = await tokens.revoke_token(
+        clerk.database, clerk.tenant_id, asked.token_id, actor=clerk.actor, reason=asked.reason
+    )
+    return TokenRevoked(token_id=ended, state="revoked")
+
+
+@operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
+async def add_member(clerk: Clerk, asked: AddMember) -> Member:
+    """Lets an account, or everybody of a domain, sign in."""
+    if asked.domain is not None and not clerk.is_of_installation:
+        raise Forbidden(
+            "Only whoever runs the installation says which tenant a domain belongs to.",
+            code="domain_not_yours",
+            advice="Add single accounts by their subject, or ask an administrator of the default tenant.",
+        )
+    return await members.add_member(
+        clerk.database,
+        clerk.tenant_id,
+        issuer=asked.issuer,
+        subject=asked.subject,
+        domain=asked.domain,
+        role=asked.role,
+        name=asked.name,
+        actor=clerk.actor,
+        reason=asked.reason,
+    )
+
+
+@operation("member.list", "GET /api/v1/members", Access.ADMIN)
+async def list_members(clerk: Clerk, asked: ListNames) -> MemberPage:
+    """Lists who may sign in."""
+    rows = await members.list_members(
+        clerk.database, clerk.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
+    )
+    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: row.member_id))
+
+
+def _place(after: str | None) -> int:
+    if after is None:
+        return 0
+    if not (after.isascii() and after.isdigit() and len(after) <= 9):
+        raise Invalid(f"{after[:80]!r} is no `next` of a page.", code="invalid_cursor", advice="Begin at the start.")
+    return int(after)
+
+
+@operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
+async def remove_member(clerk: Clerk, asked: RemoveMember) -> MemberRemoved:
+    """Lets an account or a domain in no longer."""
+    await members.remove_member(
+        clerk.database, clerk.tenant_id, asked.member_id, actor=clerk.actor, reason=asked.reason
+    )
+    return MemberRemoved(member_id=asked.member_id, state="removed")
+
+
+OPERATIONS = (create_token, list_tokens, revoke_token, add_member, list_members, remove_member)

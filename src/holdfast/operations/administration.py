@@ -1,0 +1,133 @@
+"""Care: the audit log, the invariants, the state of the database, and how fast work goes through it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.core.identity.access import Access
+from holdfast.engine import audit
+from holdfast.engine.audit import AuditRow, AuditVerified
+from holdfast.engine.queries import verify
+from holdfast.engine.queries.checkup import Finding, check_up
+from holdfast.engine.queries.throughput import Pulse, read_pulse
+from holdfast.engine.queries.verify import Verified
+from holdfast.engine.wakeups import outbox
+from holdfast.engine.wakeups.outbox import WakeView
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Request, operation
+from holdfast.operations.paging import PAGE, Limit, rows_of
+from holdfast.operations.shared_types import Nothing
+
+VERIFY_SECONDS_MAX = 600.0
+
+
+class ListAudit(Request, frozen=True, kw_only=True):
+    """Filters. `before` is the `next` of the page before."""
+
+    actor: str | None = None
+    verb: str | None = None
+    subject_kind: str | None = None
+    subject_id: str | None = None
+    since_seconds: float | None = None
+    before: int | None = None
+    limit: Limit = PAGE
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    rows: list[AuditRow]
+    next: int | None
+
+
+class VerifyAudit(Request, frozen=True, kw_only=True):
+    """Anchors noted earlier; may be repeated."""
+
+    anchor: list[str] = msgspec.field(default_factory=list)
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    findings: list[Finding]
+
+
+@operation("audit.list", "GET /api/v1/audit", Access.VIEWER)
+async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
+    """Lists privileged changes, newest first, in pages."""
+    rows, following = await audit.audit_page(
+        clerk.database,
+        clerk.tenant_id,
+        actor=asked.actor,
+        verb=asked.verb,
+        subject_kind=asked.subject_kind,
+        subject_id=asked.subject_id,
+        since_seconds=asked.since_seconds,
+        before=asked.before,
+        limit=rows_of(asked.limit),
+    )
+    return AuditPage(rows=rows, next=following)
+
+
+@operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX, is_long=True)
+async def verify_audit(clerk: Clerk, asked: VerifyAudit) -> AuditVerified:
+    """Recomputes the whole chain of the audit log."""
+    return await audit.verify_audit(clerk.database, clerk.tenant_id, anchors=asked.anchor)
+
+
+@operation(
+    "verify",
+    "GET /api/v1/verify",
+    Access.OPERATOR,
+    commands=("verify",),
+    seconds_max=VERIFY_SECONDS_MAX,
+    is_whole=True,
+    is_long=True,
+)
+async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
+    """Checks the invariants on the live database."""
+    return await verify.verify(clerk.database)
+
+
+@operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",), is_whole=True)
+async def examine(clerk: Clerk, asked: Nothing) -> Findings:
+    """Checks the database and the flow of work, with a fix for each finding."""
+    silent = clerk.engine.silent_seconds
+    return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC), silent_seconds=silent))
+
+
+@operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",), is_whole=True)
+async def take_pulse(clerk: Clerk, asked: Nothing) -> Pulse:
+    """Gives two counters whose growth tells how much work comes and goes."""
+    return await read_pulse(clerk.database)
+
+
+class WriteHints(Request, frozen=True, kw_only=True):
+    """At most how many hints are outstanding per queue; the setting of the server unless said."""
+
+    hints_max: int | None = None
+    reason: str = ""
+
+
+class StopHints(Request, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+@operation("wake.show", "GET /api/v1/wake", Access.VIEWER, is_whole=True)
+async def show_wake(clerk: Clerk, asked: Nothing) -> WakeView:
+    """Shows whether hints are written for SQS or Redis, and how they fare."""
+    return await outbox.read_wake(clerk.database)
+
+
+@operation("wake.on", "POST /api/v1/wake/on", Access.ADMIN, is_whole=True)
+async def write_hints(clerk: Clerk, asked: WriteHints) -> WakeView:
+    """Writes a hint with every change that makes a task claimable; needs the owner of the schema."""
+    most = asked.hints_max if asked.hints_max is not None else clerk.engine.settings.wake.hints_max
+    return await outbox.write_hints(clerk.engine, True, hints_max=most, actor=clerk.actor, reason=asked.reason)
+
+
+@operation("wake.off", "POST /api/v1/wake/off", Access.ADMIN, is_whole=True)
+async def stop_hints(clerk: Clerk, asked: StopHints) -> WakeView:
+    """Writes no more hints, and forgets those that wait."""
+    return await outbox.write_hints(clerk.engine, False, hints_max=None, actor=clerk.actor, reason=asked.reason)
+
+
+OPERATIONS = (list_audit, verify_audit, verify_invariants, examine, take_pulse, show_wake, write_hints, stop_hints)

@@ -1,0 +1,79 @@
+"""Many tasks of one action in one request: all of them, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.client.declared_actions import declared_action
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Once, Request, operation
+
+BATCH_BYTES_MAX = 32 * 1024 * 1024
+
+
+class SubmitTasks(Request, frozen=True, kw_only=True):
+    """One task for each input, at most 10000, of an action that some worker declared; the rest is for all of them."""
+
+    action: str
+    inputs: list[dict[str, Any]]
+    queue: str | None = None
+    delay: str | float | None = None
+    priority: int | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class SubmittedTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """In the order of the inputs."""
+
+    task_ids: list[str]
+    action: str
+    queue: str
+    state: str
+
+
+@operation(
+    "task.submit_many",
+    "POST /api/v1/tasks/batch",
+    Access.OPERATOR,
+    status=201,
+    commands=(),
+    once=Once.STORED,
+    body_bytes_max=BATCH_BYTES_MAX,
+    is_bulk=True,
+)
+async def submit_tasks(clerk: Clerk, asked: SubmitTasks) -> SubmittedTasks:
+    """Hands in many tasks of one action: all, or none if one is refused."""
+    bounds.valid_batch(len(asked.inputs))
+    if clerk.once is not None:
+        await clerk.once.look(clerk.database)
+    engine, found = clerk.engine, await declared_action(clerk.engine, asked.action)
+    given: dict[str, Any] = {
+        "queue": asked.queue,
+        "delay": asked.delay,
+        "priority": asked.priority,
+        "tags": tuple(asked.tags) or None,
+    }
+    bound = found.options(**{name: value for name, value in given.items() if value is not None})
+    queue = asked.queue or found.queue
+    # Names are known before the transaction is open: they are made in sessions of their own.
+    lane_id = await engine.catalog.lane_id(clerk.tenant_id, bounds.valid_queue(queue), found.name)
+    await engine.catalog.policy_id(clerk.tenant_id, bound.policy(engine.policy_defaults))
+    async with clerk.database.transaction() as session:
+        if clerk.once is not None:
+            await clerk.once.begin(session)
+        tasks = await clerk.client.enqueue_many(bound, asked.inputs, connection=session)
+        answer = SubmittedTasks(
+            task_ids=[task.task_id for task in tasks], action=found.name, queue=queue, state="queued"
+        )
+        if clerk.once is not None:
+            await clerk.once.keep(session, answer)
+    if not asked.delay:
+        engine.bell.ring(lanes=(lane_id,))
+    return answer
+
+
+OPERATIONS = (submit_tasks,)

@@ -1,0 +1,52 @@
+"""The desk: where operations are asked for, whether the database is here or behind a server.
+
+Both kinds take the same operations and requests, give the same answers and raise the same errors; whoever asks cannot
+tell which it is.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from holdfast.client.client import Client
+from holdfast.operations.context import Clerk, perform
+from holdfast.operations.idempotency import with_key
+from holdfast.operations.operation import Operation, Q
+
+A = TypeVar("A")
+
+
+class Desk(Protocol):
+    """Open it with `async with`, then ask."""
+
+    async def __aenter__(self) -> Desk: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
+        """Ask for an operation. Under a `key`, one that creates something does so once."""
+        ...
+
+
+class LocalDesk:
+    """Carries operations out in this process, on a database of its own."""
+
+    def __init__(self, client: Client, actor: str) -> None:
+        self.client = client
+        self._actor = actor
+
+    async def __aenter__(self) -> LocalDesk:
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.__aexit__(kind, error, trace)
+
+    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
+        asked, once = with_key(operation, asked, key, self.client.engine.tenant_id)
+        return await perform(operation, Clerk(self.client, self._actor, once), asked)

@@ -1,0 +1,79 @@
+"""Whoever carries out operations: an open client, for somebody known by name. Both doors, HTTP and here, lead to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.client.client import Client
+from holdfast.engine.engine import Engine
+from holdfast.engine.idempotency import AnsweredBefore, Once
+from holdfast.errors import Invalid
+from holdfast.operations.operation import Operation, Q
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+from holdfast.store.database import UNFIT, Database
+from holdfast.store.tenancy import TenantDatabase
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Clerk:
+    """Works on one engine, for one tenant, in somebody's name. `once` keeps the answer of this one request."""
+
+    client: Client
+    actor: str
+    once: Once | None = None
+
+    @property
+    def engine(self) -> Engine:
+        return self.client.engine
+
+    @property
+    def database(self) -> Database:
+        return self.client.engine.database
+
+    @property
+    def tenant_id(self) -> int:
+        return self.client.engine.tenant_id
+
+    @property
+    def is_of_installation(self) -> bool:
+        """Whether they speak for all tenants: on the database itself, or at a server as one of the first tenant."""
+        return self.tenant_id == DEFAULT_TENANT_ID or not isinstance(self.database, TenantDatabase)
+
+
+async def perform(operation: Operation[Q, A], clerk: Clerk, asked: Q) -> A:
+    """Carry out an operation. What was asked before under the same key is answered as it was then."""
+    _require_text(asked)
+    try:
+        return await operation.handler(clerk, asked)
+    except AnsweredBefore as before:
+        return msgspec.json.decode(before.answer, type=operation.answer)
+    except UNFIT as error:
+        raise Invalid(
+            f"The database cannot take a value of this request: {' '.join(str(error).split())[:200].rstrip('.')}.",
+            code="invalid_value",
+        ) from error
+
+
+def _require_text(asked: msgspec.Struct) -> None:
+    """Refuse text that no text column can hold. What is inside an input is looked at where it is encoded."""
+    for name in asked.__struct_fields__:
+        value = getattr(asked, name)
+        for text in _texts(value):
+            if "\x00" in text or (not text.isascii() and _has_surrogate(text)):
+                raise Invalid(f"{name} contains a character that no text can.", code="invalid_text", field=name)
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        return (value,)
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else ()
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,364 @@
+"""Dead letters: by fault, in pages, one in full; run them again, dismiss them, take them elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.engine.campaigns.plan import RepeatedEffect, group_effects
+from holdfast.engine.effects.gate import EffectView
+from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
+from holdfast.engine.lifecycle.dead_letters.commands import Asked
+from holdfast.engine.lifecycle.dead_letters.requeue import Requeued
+from holdfast.engine.lifecycle.tasks import delete
+from holdfast.engine.lifecycle.tasks.delete import Deleted
+from holdfast.engine.queries import dead_letters
+from holdfast.engine.queries.dead_letters import UNRESOLVED, GroupView, LetterView
+from holdfast.engine.queries.pages import moment_of, younger
+from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.paging import PAGE, ROWS_MAX, Limit, rows_of, words
+
+
+class ListGroups(Request, frozen=True, kw_only=True):
+    """Nothing to say."""
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest groups, two hundred at most."""
+
+    groups: list[GroupView]
+
+
+class ListLetters(Request, frozen=True, kw_only=True):
+    """Filters; without a `state` and `everything` unresolved ones. `before` is the `next` of the page before."""
+
+    state: list[str] = msgspec.field(default_factory=list)
+    everything: bool = False
+    fingerprint: str | None = None
+    task_id: str | None = None
+    since: str | None = None
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    letters: list[LetterView]
+    next: str | None
+
+
+class OfLetter(Request, frozen=True, kw_only=True):
+    dead_letter_id: str
+
+
+class RedriveTask(Request, frozen=True, kw_only=True):
+    """Which task, and why it will work now. `dispatches` limits how often it goes, if it keeps failing."""
+
+    task_id: str
+    reason: str
+    dispatches: Annotated[int, msgspec.Meta(ge=1, le=DISPATCHES_MAX)] = DISPATCHES_MAX
+
+
+class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt that will run, what the task may have done already (it is sent again, under the same keys), and what
+    of it was undone: asked for again under its key, it fails."""
+
+    task_id: str
+    dead_letter_id: str | None
+    state: str
+    attempt: int
+    unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
+
+
+class RedriveGroup(Request, frozen=True, kw_only=True):
+    """Which group, and why it will work now. `dispatches` limits how often each task goes, if it keeps failing."""
+
+    fingerprint: str
+    reason: str
+    dispatches: Annotated[int, msgspec.Meta(ge=1, le=DISPATCHES_MAX)] = DISPATCHES_MAX
+
+
+class GroupRedriven(msgspec.Struct, frozen=True, kw_only=True):
+    """How many letters were asked for, and what their tasks did before."""
+
+    fingerprint: str
+    letters: int
+    state: str
+    effects: list[RepeatedEffect]
+
+
+class PlanRedrive(Request, frozen=True, kw_only=True):
+    task_id: str
+
+
+class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a re-drive may do a second time, and what was undone."""
+
+    task_id: str
+    unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
+    dry_run: bool = True
+
+
+class IgnoreTask(Request, frozen=True, kw_only=True):
+    """Which task; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
+
+    task_id: str
+    reason: str
+    abandon: bool = False
+    resolved: bool = False
+
+
+class IgnoreGroup(Request, frozen=True, kw_only=True):
+    """Which group; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
+
+    fingerprint: str
+    reason: str
+    abandon: bool = False
+    resolved: bool = False
+
+
+class Dismissed(msgspec.Struct, frozen=True, kw_only=True):
+    letters: int
+    tasks: int
+    disposition: str
+
+
+class DeleteTask(Request, frozen=True, kw_only=True):
+    """Which failed task, and why nobody will need it."""
+
+    task_id: str
+    reason: str
+
+
+class DeleteGroup(Request, frozen=True, kw_only=True):
+    """Which group, and why nobody will need it."""
+
+    fingerprint: str
+    reason: str
+
+
+class ExportLetters(Request, frozen=True, kw_only=True):
+    """`before` is the `next` of the page before."""
+
+    fingerprint: str | None = None
+    everything: bool = False
+    before: str | None = None
+
+
+@operation("dead.groups", "GET /api/v1/dead/groups", Access.VIEWER)
+async def list_groups(clerk: Clerk, asked: ListGroups) -> Groups:
+    """Lists unresolved dead letters by fault, the largest group first."""
+    return Groups(groups=await dead_letters.dead_groups(clerk.database, clerk.tenant_id))
+
+
+@operation("dead.list", "GET /api/v1/dead/letters", Access.VIEWER)
+async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
+    """Lists dead letters, newest first, in pages."""
+    rows, following = await dead_letters.letter_page(
+        clerk.database,
+        clerk.tenant_id,
+        states=words(asked.state) or ([] if asked.everything else UNRESOLVED),
+        fingerprint=asked.fingerprint,
+        task_id=None if asked.task_id is None else bounds.task_number(asked.task_id),
+        before=None if asked.before is None else _number(asked.before),
+        limit=rows_of(asked.limit),
+    )
+    rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(clerk.database, asked.since))
+    return LetterPage(letters=rows, next=None if is_end else _text(following))
+
+
+@operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)
+async def show_letter(clerk: Clerk, asked: OfLetter) -> LetterView:
+    """Shows one dead letter with its task's input and traceback."""
+    return await dead_letters.show_letter(clerk.database, clerk.tenant_id, _number(asked.dead_letter_id))
+
+
+@operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Access.OPERATOR, status=202, once=Once.STORED)
+async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
+    """Runs a dead task again as a new generation, with a fresh budget."""
+    number = bounds.task_number(asked.task_id)
+    unknown, undone = _parted(await _repeats(clerk, number))
+
+    def answer(done: Requeued) -> TaskRedriven:
+        return TaskRedriven(
+            task_id=str(number),
+            dead_letter_id=None if done.dead_letter_id is None else str(done.dead_letter_id),
+            state="queued",
+            attempt=done.attempt,
+            unknown_effects=unknown,
+            undone_effects=undone,
+        )
+
+    done = await dead_letter_commands.redrive(
+        clerk.engine,
+        clerk.tenant_id,
+        number,
+        actor=clerk.actor,
+        reason=asked.reason,
+        dispatches=asked.dispatches,
+        once=clerk.once,
+        answer=answer,
+    )
+    return answer(done)
+
+
+def _parted(effects: list[EffectView]) -> tuple[list[EffectView], list[EffectView]]:
+    """What may be done a second time, and what was undone."""
+    undone = [one for one in effects if one.compensated_by is not None]
+    return [one for one in effects if one.compensated_by is None], undone
+
+
+async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
+    """What a re-drive may do a second time. One that was asked for before is not refused for having been done."""
+    if clerk.once is not None:
+        await clerk.once.look(clerk.database)
+    try:
+        return await dead_letter_commands.repeated_by(clerk.engine, clerk.tenant_id, number)
+    except Conflict:
+        if clerk.once is not None:
+            await clerk.once.look(clerk.database)
+        raise
+
+
+@operation(
+    "dead.redrive_group",
+    "POST /api/v1/dead/groups/{fingerprint}/redrive",
+    Access.OPERATOR,
+    status=202,
+    once=Once.STORED,
+    commands=("dead redrive",),
+)
+async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
+    """Asks for every letter of a group, open or ignored, to be retried; they are dispatched in the background."""
+    effects = (await group_effects(clerk.engine, clerk.tenant_id, asked.fingerprint)).effects
+
+    def answer(done: Asked) -> GroupRedriven:
+        return GroupRedriven(
+            fingerprint=asked.fingerprint, letters=done.letters, state="retry_requested", effects=effects
+        )
+
+    done = await dead_letter_commands.redrive_group(
+        clerk.engine,
+        clerk.tenant_id,
+        asked.fingerprint,
+        actor=clerk.actor,
+        reason=asked.reason,
+        dispatches=asked.dispatches,
+        once=clerk.once,
+        answer=answer,
+    )
+    return answer(done)
+
+
+@operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
+async def plan_redrive(clerk: Clerk, asked: PlanRedrive) -> RedrivePlan:
+    """Says which effects a re-drive of a task may repeat, and changes nothing."""
+    met = await dead_letter_commands.repeated_by(clerk.engine, clerk.tenant_id, bounds.task_number(asked.task_id))
+    unknown, undone = _parted(met)
+    return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown, undone_effects=undone)
+
+
+@operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Access.OPERATOR)
+async def ignore_task(clerk: Clerk, asked: IgnoreTask) -> Dismissed:
+    """Dismisses the dead letters of a task: known, and left."""
+    number = bounds.task_number(asked.task_id)
+    return await _dismiss(clerk, asked, task_id=number)
+
+
+@operation(
+    "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Access.OPERATOR, commands=("dead ignore",)
+)
+async def ignore_group(clerk: Clerk, asked: IgnoreGroup) -> Dismissed:
+    """Dismisses the dead letters of a group: known, and left."""
+    return await _dismiss(clerk, asked, fingerprint=asked.fingerprint)
+
+
+async def _dismiss(
+    clerk: Clerk, asked: IgnoreTask | IgnoreGroup, *, task_id: int | None = None, fingerprint: str | None = None
+) -> Dismissed:
+    if asked.abandon and asked.resolved:
+        raise Invalid("`abandon` and `resolved` exclude each other.", code="invalid_option")
+    if asked.resolved:
+        done = await dead_letter_commands.resolve(
+            clerk.engine,
+            clerk.tenant_id,
+            task_id=task_id,
+            fingerprint=fingerprint,
+            actor=clerk.actor,
+            reason=asked.reason,
+        )
+        return Dismissed(letters=done.letters, tasks=done.tasks, disposition="resolved")
+    done = await dead_letter_commands.ignore(
+        clerk.engine,
+        clerk.tenant_id,
+        task_id=task_id,
+        fingerprint=fingerprint,
+        actor=clerk.actor,
+        reason=asked.reason,
+        abandons=asked.abandon,
+    )
+    return Dismissed(letters=done.letters, tasks=done.tasks, disposition="abandoned" if asked.abandon else "ignored")
+
+
+@operation("dead.delete", "POST /api/v1/dead/tasks/{task_id}/delete", Access.OPERATOR)
+async def delete_task(clerk: Clerk, asked: DeleteTask) -> Deleted:
+    """Deletes a failed task and everything kept of it; a node with its whole run, which must be over."""
+    number = bounds.task_number(asked.task_id)
+    return await delete.delete_task(clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
+
+
+@operation(
+    "dead.delete_group", "POST /api/v1/dead/groups/{fingerprint}/delete", Access.OPERATOR, commands=("dead delete",)
+)
+async def delete_group(clerk: Clerk, asked: DeleteGroup) -> Deleted:
+    """Deletes the failed tasks of a group; those of runs that are not over stay."""
+    return await delete.delete_group(
+        clerk.engine, clerk.tenant_id, asked.fingerprint, actor=clerk.actor, reason=asked.reason
+    )
+
+
+@operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
+async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
+    """Gives dead letters with their inputs, newest first, in pages."""
+    rows, following = await dead_letters.letter_page(
+        clerk.database,
+        clerk.tenant_id,
+        states=[] if asked.everything else UNRESOLVED,
+        fingerprint=asked.fingerprint,
+        before=None if asked.before is None else _number(asked.before),
+        limit=ROWS_MAX,
+        with_input=True,
+    )
+    return LetterPage(letters=rows, next=_text(following))
+
+
+def _text(following: int | None) -> str | None:
+    return None if following is None else str(following)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise NotFound(f"There is no dead letter {text[:80]!r}.", code="dead_letter_not_found")
+    return int(text)
+
+
+OPERATIONS = (
+    list_groups,
+    list_letters,
+    show_letter,
+    redrive_task,
+    redrive_group,
+    plan_redrive,
+    ignore_task,
+    ignore_group,
+    delete_task,
+    delete_group,
+    export_letters,
+)

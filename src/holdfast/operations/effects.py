@@ -1,0 +1,136 @@
+"""Effects: what actions did outside, who may, and how to undo it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.engine.effects import authority, gate
+from holdfast.engine.effects.authority import AuthorityRule
+from holdfast.engine.effects.compensate import Compensation, compensate
+from holdfast.engine.effects.gate import EffectView
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.paging import PAGE, Limit, page_of, rows_of
+from holdfast.operations.shared_types import ListNames
+
+
+class ListEffects(Request, frozen=True, kw_only=True):
+    """Filters. `after` is the `next` of the page before."""
+
+    task_id: str | None = None
+    state: str | None = None
+    after: str | None = None
+    limit: Limit = PAGE
+
+
+class EffectPage(msgspec.Struct, frozen=True, kw_only=True):
+    effects: list[EffectView]
+    next: str | None
+
+
+class RuleEffect(Request, frozen=True, kw_only=True):
+    """An effect, the action it is about (empty: every action that has no ruling of its own), and why."""
+
+    name: str
+    action: str = ""
+    reason: str = ""
+
+
+class Ruled(msgspec.Struct, frozen=True, kw_only=True):
+    effect: str
+    action: str
+    is_allowed: bool
+    is_changed: bool
+
+
+class RulePage(msgspec.Struct, frozen=True, kw_only=True):
+    rules: list[AuthorityRule]
+    next: str | None
+
+
+class Compensate(Request, frozen=True, kw_only=True):
+    """The idempotency key of an effect whose task is over, and why it is undone."""
+
+    idempotency_key: str
+    reason: str
+
+
+class Compensated(msgspec.Struct, frozen=True, kw_only=True):
+    """The task that undoes it; asked again, the same one."""
+
+    task_id: str
+    action: str
+    is_new: bool
+
+
+@operation("effect.list", "GET /api/v1/effects", Access.VIEWER, commands=("effect list", "task retry", "task show"))
+async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
+    """Lists effects, of the newest tasks first."""
+    rows, following = await gate.effect_page(
+        clerk.database,
+        clerk.tenant_id,
+        task_ids=None if asked.task_id is None else [bounds.task_number(asked.task_id)],
+        state=asked.state,
+        after=asked.after,
+        limit=rows_of(asked.limit),
+    )
+    return EffectPage(effects=rows, next=following)
+
+
+@operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
+async def list_rules(clerk: Clerk, asked: ListNames) -> RulePage:
+    """Lists who may do which effect. What is not listed is open to every action."""
+    rows = await authority.rules(clerk.database, clerk.tenant_id)
+    page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", asked.after, asked.limit)
+    return RulePage(rules=page, next=following)
+
+
+@operation("effect.allow", "POST /api/v1/effects/{name}/allow", Access.ADMIN)
+async def allow_effect(clerk: Clerk, asked: RuleEffect) -> Ruled:
+    """Allows an effect to an action, or to every action that has no ruling of its own."""
+    return await _rule(clerk, asked, is_allowed=True)
+
+
+@operation("effect.deny", "POST /api/v1/effects/{name}/deny", Access.ADMIN)
+async def deny_effect(clerk: Clerk, asked: RuleEffect) -> Ruled:
+    """Denies an effect to an action, or to every action that has no ruling of its own."""
+    return await _rule(clerk, asked, is_allowed=False)
+
+
+async def _rule(clerk: Clerk, asked: RuleEffect, *, is_allowed: bool) -> Ruled:
+    is_changed = await authority.rule(
+        clerk.database,
+        clerk.tenant_id,
+        asked.name,
+        asked.action,
+        is_allowed=is_allowed,
+        actor=clerk.actor,
+        reason=asked.reason,
+    )
+    return Ruled(effect=asked.name, action=asked.action, is_allowed=is_allowed, is_changed=is_changed)
+
+
+@operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202, once=Once.STORED)
+async def compensate_effect(clerk: Clerk, asked: Compensate) -> Compensated:
+    """Undoes an effect by the action registered for it, once."""
+
+    def answer(done: Compensation) -> Compensated:
+        return Compensated(task_id=done.task_id, action=done.action, is_new=done.is_new)
+
+    done = await compensate(
+        clerk.database,
+        clerk.engine.catalog,
+        clerk.tenant_id,
+        asked.idempotency_key,
+        actor=clerk.actor,
+        reason=asked.reason,
+        once=clerk.once,
+        answer=answer,
+    )
+    clerk.engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
+    return answer(done)
+
+
+OPERATIONS = (list_effects, list_rules, allow_effect, deny_effect, compensate_effect)

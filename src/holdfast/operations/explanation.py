@@ -1,0 +1,44 @@
+"""An explanation as it goes over the wire: what it is about, then what it says."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.core.explain.gates import Check
+from holdfast.core.explain.task import Explanation
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task, a run or a node is where it is, and what would move it."""
+
+    task_id: str | UnsetType = UNSET
+    run_id: str | UnsetType = UNSET
+    node: str | UnsetType = UNSET
+    code: str
+    headline: str
+    state: str
+    checks: list[Check]
+    evidence: list[str]
+    moves: list[str]
+
+
+def why_of(
+    found: Explanation,
+    *,
+    task_id: str | UnsetType = UNSET,
+    run_id: str | UnsetType = UNSET,
+    node: str | UnsetType = UNSET,
+) -> Why:
+    """The explanation of one of them."""
+    return Why(
+        task_id=task_id,
+        run_id=run_id,
+        node=node,
+        code=found.code,
+        headline=found.headline,
+        state=found.state,
+        checks=list(found.checks),
+        evidence=list(found.evidence),
+        moves=list(found.moves),
+    )

@@ -1,0 +1,53 @@
+"""Idempotency keys of requests: into what is created, where that carries a key, else beside the answer."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from holdfast.core.values import bounds
+from holdfast.engine.idempotency import Once
+from holdfast.errors import Invalid
+from holdfast.operations.operation import Once as How
+from holdfast.operations.operation import Operation, Q
+
+_ADVICE = {
+    "token.create": "Leave the key out. No secret is kept to be told again: if the answer got lost, revoke the token "
+    "by its name and make another; repeated, its name is taken.",
+    "webhook.add": "Leave the key out. No secret is told again: if the answer got lost, rotate it; repeated, its name "
+    "is taken.",
+    "webhook.rotate": "Leave the key out. It makes another secret each time, and none is told again: if the answer got "
+    "lost, rotate once more.",
+    "webhook.test": "Leave the key out. It sends another test event each time.",
+}
+"""Where a repetition is something else."""
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def with_key(operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int) -> tuple[Q, Once | None]:
+    """The request with its key, and what keeps its answer; `Invalid` if the operation creates nothing."""
+    if key is None:
+        return asked, None
+    bounds.valid_key(key)
+    match operation.once:
+        case How.OWN:
+            own = getattr(asked, "key", None)
+            if own not in (None, key):
+                raise Invalid("The request has two keys.", code="invalid_key", advice="Give one of them.")
+            return msgspec.structs.replace(asked, key=key), None
+        case How.STORED:
+            try:
+                encoded = _canonical.encode(asked)
+            except RecursionError:
+                raise Invalid("The request is nested too deep.", code="payload_too_deep") from None
+            digest = hashlib.sha256(operation.name.encode() + b"\0" + encoded).digest()
+            return asked, Once(tenant_id=tenant_id, key=key, digest=digest)
+        case None:
+            raise Invalid(
+                f"{operation.name} takes no idempotency key.",
+                code="key_not_taken",
+                advice=_ADVICE.get(operation.name, "It changes nothing, or the same when repeated: leave the key out."),
+            )

@@ -1,0 +1,109 @@
+"""Following a run: how far it is, what happens to it and its nodes, its end. Who waits is answered after a while."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from holdfast.client.run_events import RunEvent, named_events
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.engine.queries import status
+from holdfast.engine.queries.events import START, run_events_after
+from holdfast.engine.queries.status import RunProgress
+from holdfast.errors import Invalid, WaitTimeout
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Request, operation
+from holdfast.operations.runs import OfRun, RunState
+from holdfast.operations.tasks import WAIT_SECONDS_MAX, WAITING, bounded_wait
+
+LOOK_SECONDS = 0.1
+
+
+class AwaitRun(Request, frozen=True, kw_only=True):
+    """Which run, and how long to wait for its end: at most 20 seconds, then ask again."""
+
+    run_id: str
+    wait_seconds: float = 0.0
+
+
+class ReadRunEvents(Request, frozen=True, kw_only=True):
+    """Events after a cursor: the `next` and `ended_by` of the page before. Without any, waits up to `wait_seconds`;
+    also a page without events may bring a `next` further on."""
+
+    run_id: str
+    after: str = START
+    ended_by: str = ""
+    wait_seconds: float = 0.0
+
+
+class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """Some events; after the page that `is_end`, nothing more of this generation is told."""
+
+    events: list[RunEvent]
+    next: str
+    ended_by: str
+    is_end: bool
+
+
+@operation(
+    "run.ending",
+    "GET /api/v1/runs/{run_id}/ending",
+    Access.VIEWER,
+    commands=("run start",),
+    in_vain=lambda asked: RunState(run_id=asked.run_id, state=WAITING),
+)
+async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
+    """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
+    try:
+        state = await clerk.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
+    except WaitTimeout:
+        return RunState(run_id=asked.run_id, state=WAITING)
+    return RunState(run_id=asked.run_id, state=state)
+
+
+@operation(
+    "run.events",
+    "GET /api/v1/runs/{run_id}/events",
+    Access.VIEWER,
+    commands=("run watch",),
+    in_vain=lambda asked: RunEvents(events=[], next=asked.after, ended_by=asked.ended_by, is_end=False),
+)
+async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
+    """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
+    number = bounds.run_number(asked.run_id)
+    began_at = time.monotonic()
+    until = began_at + min(max(0.0, asked.wait_seconds), WAIT_SECONDS_MAX)
+    after, ended_by = asked.after, _xid(asked.ended_by)
+    while True:
+        page = await run_events_after(clerk.database, clerk.tenant_id, number, after, ended_by=ended_by)
+        after, ended_by = page.cursor, page.tail
+        # A long history without a word of this run is read on as long as anybody may wait, and no longer.
+        enough_at = until if page.is_all else began_at + WAIT_SECONDS_MAX
+        if page.events or page.is_end or time.monotonic() >= enough_at:
+            break
+        if page.is_all:
+            await asyncio.sleep(LOOK_SECONDS)
+    events = await named_events(clerk.engine, number, page.events)
+    return RunEvents(events=events, next=after, ended_by=ended_by, is_end=page.is_end)
+
+
+@operation("run.progress", "GET /api/v1/runs/{run_id}/progress", Access.VIEWER, commands=("run watch",))
+async def run_progress(clerk: Clerk, asked: OfRun) -> RunProgress:
+    """Says how far a run is, without its nodes: cheap to ask again and again, however large it is."""
+    return await status.run_progress(clerk.database, clerk.tenant_id, bounds.run_number(asked.run_id))
+
+
+def _xid(text: str) -> str:
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise Invalid(f"{text[:80]!r} is not the `ended_by` of a page.", code="invalid_cursor", advice="Leave it out.")
+    return text
+
+
+OPERATIONS = (
+    await_run,
+    read_run_events,
+    run_progress,
+)

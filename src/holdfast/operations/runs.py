@@ -1,0 +1,333 @@
+"""Runs of flows: start, list, show, draw, explain and steer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.client.runs import copy_run
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.engine.effects.gate import EffectView
+from holdfast.engine.lifecycle.runs import commands as run_commands
+from holdfast.engine.lifecycle.runs.redrive import Redriven
+from holdfast.engine.lifecycle.runs.start import RunOptions
+from holdfast.engine.publish import follow_up
+from holdfast.engine.queries import runs
+from holdfast.engine.queries.pages import moment_of, younger
+from holdfast.engine.queries.runs import RunLine, RunView, read_run
+from holdfast.engine.queries.status import NEW, run_state
+from holdfast.errors import Conflict, Invalid
+from holdfast.operations.context import Clerk
+from holdfast.operations.explanation import Why, why_of
+from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.paging import PAGE, Limit, rows_of, words
+from holdfast.operations.submit import SUBMIT_BYTES_MAX
+
+
+class OfRun(Request, frozen=True, kw_only=True):
+    run_id: str
+
+
+class SteerRun(Request, frozen=True, kw_only=True):
+    run_id: str
+    reason: str = ""
+
+
+class ListRuns(Request, frozen=True, kw_only=True):
+    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
+
+    `before` is the `next` of the page before.
+    """
+
+    state: list[str] = msgspec.field(default_factory=list)
+    flow: str | None = None
+    tag: str | None = None
+    since: str | None = None
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    runs: list[RunLine]
+    next: str | None
+
+
+class StartRun(Request, frozen=True, kw_only=True):
+    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for what is said here: its
+    changed `input`, its tags, priority and limit. A copy has its original's version."""
+
+    flow: str | None = None
+    clone: str | None = None
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: int | None = None
+    key: str | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+    priority: int | None = None
+    max_active: int | None = None
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    state: str
+
+
+class ExplainRun(Request, frozen=True, kw_only=True):
+    """Which run, or which node of it."""
+
+    run_id: str
+    node: str | None = None
+
+
+class RetryRun(Request, frozen=True, kw_only=True):
+    """What to run again: everything that failed, or only one node; and why."""
+
+    run_id: str
+    reason: str
+    node: str | None = None
+
+
+class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that run again, what they may have done already (it is sent again, under the same keys), and what of
+    theirs was undone: asked for again under its key, it fails."""
+
+    run_id: str
+    reset: list[str]
+    unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
+
+
+class PlanRetry(Request, frozen=True, kw_only=True):
+    """What would be run again: everything that failed, or only one node."""
+
+    run_id: str
+    node: str | None = None
+
+
+class RetryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that would run again, from which on, and what they may have done already."""
+
+    run_id: str
+    reset: list[str]
+    unknown_effects: list[EffectView]
+    undone_effects: list[EffectView]
+    roots: list[str]
+    dry_run: bool = True
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    state: str
+    attempt: int
+    items: int | None
+    items_pending: int | None
+    is_waiting: bool = False
+    """It runs nothing: it waits for an approval or another event."""
+
+
+class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
+    upstream: str
+    downstream: str
+
+
+class RunGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The flow of a run as it runs, and where its nodes stand."""
+
+    run_id: str
+    flow: str
+    version: int
+    state: str
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    definition: dict[str, Any]
+
+
+@operation("run.list", "GET /api/v1/runs", Access.VIEWER)
+async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
+    """Lists runs, newest first, in pages."""
+    rows, following = await runs.run_page(
+        clerk.database,
+        clerk.engine.catalog,
+        clerk.tenant_id,
+        states=words(asked.state),
+        flow=asked.flow,
+        tag=asked.tag,
+        before=None if asked.before is None else bounds.run_number(asked.before),
+        limit=rows_of(asked.limit),
+    )
+    rows, is_end = younger(rows, lambda row: row.created_at, await moment_of(clerk.database, asked.since))
+    return RunPage(runs=rows, next=None if following is None or is_end else str(following))
+
+
+@operation(
+    "run.start", "POST /api/v1/runs", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+)
+async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
+    """Starts a run of a flow, or a copy of another run."""
+    client = clerk.client
+    options = RunOptions(
+        max_active=_positive(asked.max_active),
+        priority=None if asked.priority is None else bounds.valid_priority(asked.priority),
+        tags=bounds.valid_tags(asked.tags),
+        key=asked.key,
+    )
+    if asked.clone is not None and asked.flow is None:
+        if asked.version is not None:
+            raise Invalid(
+                "A copy runs the version that its original ran.",
+                code="invalid_start",
+                advice="Leave the version out, or start the flow by its name.",
+            )
+        run = await copy_run(client, bounds.run_number(asked.clone), asked.input, options)
+    elif asked.flow is not None and asked.clone is None:
+        run = await client.start_by_name(asked.flow, asked.input, version=asked.version, options=options)
+    else:
+        raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
+    state = NEW
+    if asked.key is not None:
+        # It may stand for a run that was started before.
+        state = await run_state(clerk.database, clerk.tenant_id, bounds.run_number(run.run_id))
+    return RunState(run_id=run.run_id, state=state)
+
+
+def _positive(count: int | None) -> int | None:
+    if count is not None and not 1 <= count < 2**31:
+        raise Invalid(f"max_active must be 1 or more, not {count}.", code="invalid_start")
+    return count
+
+
+@operation("run.show", "GET /api/v1/runs/{run_id}", Access.VIEWER)
+async def show_run(clerk: Clerk, asked: OfRun) -> RunView:
+    """Shows one run with all its nodes."""
+    return await clerk.client.run(asked.run_id).show()
+
+
+@operation("run.why", "GET /api/v1/runs/{run_id}/why", Access.VIEWER)
+async def why_run(clerk: Clerk, asked: ExplainRun) -> Why:
+    """Explains why a run, or a node of it, is where it is."""
+    found = await clerk.client.run(asked.run_id).why(asked.node)
+    return why_of(found, run_id=asked.run_id, node=msgspec.UNSET if asked.node is None else asked.node)
+
+
+@operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
+async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
+    """Gives the flow of a run as a graph, with where each node stands."""
+    number = bounds.run_number(asked.run_id)
+    row, snapshot, nodes = await read_run(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    names = [node.name for node in snapshot.plan.nodes]
+    by_place = sorted(nodes, key=lambda node: int(node["node_no"]))
+    return RunGraph(
+        run_id=asked.run_id,
+        flow=row["flow"],
+        version=row["version"],
+        state=row["state"],
+        nodes=[
+            GraphNode(
+                node=names[node["node_no"]],
+                state=node["state"],
+                attempt=node["attempt"],
+                items=node["items"],
+                items_pending=node["items_pending"],
+                is_waiting=node["state"] == "running" and bool(node["wait_key"]),
+            )
+            for node in by_place
+        ],
+        edges=[
+            GraphEdge(upstream=names[up], downstream=names[down])
+            for down, ups in enumerate(snapshot.plan.upstream)
+            for up in ups
+        ],
+        definition=snapshot.plan.definition.to_json(),
+    )
+
+
+@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)
+async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
+    """Runs again what failed, with everything downstream of it."""
+    plan = await _planned(clerk, asked)
+
+    def answer(done: Redriven) -> RunRetried:
+        return RunRetried(
+            run_id=asked.run_id,
+            reset=done.reset,
+            unknown_effects=plan.unknown_effects,
+            undone_effects=plan.undone_effects,
+        )
+
+    done = await run_commands.retry_run(
+        clerk.database,
+        clerk.engine.catalog,
+        clerk.tenant_id,
+        bounds.run_number(asked.run_id),
+        actor=clerk.actor,
+        reason=asked.reason,
+        only=asked.node,
+        once=clerk.once,
+        answer=answer,
+    )
+    await follow_up(clerk.engine, done.news)
+    return answer(done)
+
+
+async def _planned(clerk: Clerk, asked: RetryRun) -> run_commands.PlannedRetry:
+    """What would run again. A retry that was asked for before is not refused for having been done."""
+    if clerk.once is not None:
+        await clerk.once.look(clerk.database)
+    try:
+        return await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
+    except Conflict:
+        if clerk.once is not None:
+            await clerk.once.look(clerk.database)
+        raise
+
+
+@operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
+async def plan_retry(clerk: Clerk, asked: PlanRetry) -> RetryPlan:
+    """Says what a retry of a run would run again and which effects may repeat, and changes nothing."""
+    plan = await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
+    return RetryPlan(
+        run_id=asked.run_id,
+        reset=plan.reset,
+        unknown_effects=plan.unknown_effects,
+        undone_effects=plan.undone_effects,
+        roots=plan.roots,
+    )
+
+
+@operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)
+async def cancel_run(clerk: Clerk, asked: SteerRun) -> RunState:
+    """Ends a run: nothing more starts, what waits ends, what runs is asked to stop."""
+    run = clerk.client.run(asked.run_id)
+    await run.cancel(asked.reason, actor=clerk.actor)
+    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+
+
+@operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Access.OPERATOR)
+async def pause_run(clerk: Clerk, asked: SteerRun) -> RunState:
+    """Starts no more nodes of a run until it is resumed."""
+    run = clerk.client.run(asked.run_id)
+    await run.pause(asked.reason, actor=clerk.actor)
+    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+
+
+@operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Access.OPERATOR)
+async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
+    """Lets a paused run go on."""
+    run = clerk.client.run(asked.run_id)
+    await run.resume(asked.reason, actor=clerk.actor)
+    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+
+
+OPERATIONS = (
+    list_runs,
+    start_run,
+    show_run,
+    why_run,
+    graph_run,
+    retry_run,
+    plan_retry,
+    cancel_run,
+    pause_run,
+    resume_run,
+)

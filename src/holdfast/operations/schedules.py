@@ -1,0 +1,193 @@
+"""Schedules: make, see, pause, resume, fire and delete them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.client.declared_actions import declared_action
+from holdfast.codec import json_codec
+from holdfast.codec.cron import valid_interval
+from holdfast.core.flows.bindings import accept_run_input
+from holdfast.core.identity.access import Access
+from holdfast.core.schedules.schedule import Missed, Overlap
+from holdfast.core.values import bounds
+from holdfast.engine.queries import schedules
+from holdfast.engine.queries.pages import valid_limit
+from holdfast.engine.queries.schedules import ScheduleView, SlotView
+from holdfast.engine.schedules import commands as schedule_commands
+from holdfast.engine.schedules.commands import Fired, ScheduleDraft
+from holdfast.errors import Invalid
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.paging import PAGE, Limit, next_of
+from holdfast.operations.shared_types import ListNames, Paused, Steer
+
+SLOTS_SHOWN = 10
+SLOTS_MAX = 1_000
+CREATE_BYTES_MAX = bounds.INPUT_BYTES_MAX + 64 * 1024
+
+
+class CreateSchedule(Request, frozen=True, kw_only=True):
+    """A schedule of an action or a flow that workers know, by `cron` or `every`."""
+
+    name: str
+    action: str | None = None
+    flow: str | None = None
+    cron: str | None = None
+    every: str | None = None
+    timezone: str = "UTC"
+    overlap: Literal["skip", "queue", "replace", "allow"] = "skip"
+    missed: Literal["skip", "latest", "all"] = "latest"
+    max_waiting: int = schedule_commands.WAITING_DEFAULT
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    pass_time: bool = False
+    queue: str | None = None
+    priority: int | None = None
+    max_active: int | None = None
+    reason: str = ""
+
+
+class ListSchedules(ListNames, frozen=True, kw_only=True):
+    """`after` is the `next` of the page before. A page is shorter than one of names: there is more to say of each."""
+
+    limit: Limit = PAGE
+
+
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    schedules: list[ScheduleView]
+    next: str | None
+
+
+class ShowSchedule(Request, frozen=True, kw_only=True):
+    """Which schedule, and how many of its newest slots."""
+
+    name: str
+    slots: int = SLOTS_SHOWN
+
+
+class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule and its newest slots."""
+
+    schedule: ScheduleView
+    slots: list[SlotView]
+
+
+class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    deleted: bool
+
+
+@operation("schedule.create", "POST /api/v1/schedules", Access.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
+async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
+    """Makes a schedule for an action or a flow that workers know."""
+    draft = _draft(clerk, asked)
+    engine = clerk.engine
+    if draft.is_flow:
+        snapshot = await engine.catalog.flows.newest(clerk.tenant_id, draft.target)
+        slot = {"scheduled_for": ""} if draft.wants_time else {}
+        accept_run_input(snapshot.plan.definition.inputs, asked.input | slot)
+    else:
+        await declared_action(engine, draft.target)
+    await schedule_commands.create_schedule(clerk.database, clerk.tenant_id, draft, reason=asked.reason)
+    return await _read(clerk, draft.name)
+
+
+def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
+    if (asked.action is None) == (asked.flow is None):
+        raise Invalid(
+            "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give `action` or `flow`."
+        )
+    if asked.flow is not None and asked.queue is not None:
+        raise Invalid(
+            "The nodes of a flow have their own queues.", code="invalid_schedule", advice="Leave out `queue`."
+        )
+    draft = ScheduleDraft(
+        name=asked.name,
+        origin=clerk.actor,
+        target=asked.action or asked.flow or "",
+        is_flow=asked.flow is not None,
+        cron=asked.cron,
+        every_seconds=None if asked.every is None else valid_interval(asked.every),
+        timezone=asked.timezone,
+        overlap=Overlap(asked.overlap),
+        missed=Missed(asked.missed),
+        max_waiting=asked.max_waiting,
+        queue=asked.queue,
+        priority=asked.priority,
+        max_active=asked.max_active,
+        input=json_codec.encode(asked.input, bytes_max=bounds.INPUT_BYTES_MAX, what="input"),
+        wants_time=asked.pass_time,
+    )
+    return schedule_commands.valid_draft(draft)
+
+
+async def _read(clerk: Clerk, name: str) -> ScheduleView:
+    await schedules.find_schedule(clerk.database, clerk.tenant_id, name)
+    (view,) = await schedules.list_schedules(clerk.database, clerk.tenant_id, name=name)
+    return view
+
+
+@operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
+async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
+    """Lists schedules by name: when they fire next, and how they stand."""
+    limit = valid_limit(asked.limit)
+    rows = await schedules.list_schedules(clerk.database, clerk.tenant_id, after=asked.after, limit=limit)
+    return SchedulePage(schedules=rows, next=next_of(rows, limit, lambda row: row.name))
+
+
+@operation("schedule.show", "GET /api/v1/schedules/{name}", Access.VIEWER)
+async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
+    """Shows one schedule and what became of its newest slots."""
+    if not 1 <= asked.slots <= SLOTS_MAX:
+        raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {asked.slots}.", code="invalid_limit")
+    view = await _read(clerk, asked.name)
+    slots = await schedules.list_slots(clerk.database, clerk.tenant_id, asked.name, limit=asked.slots)
+    return ScheduleShown(schedule=view, slots=slots)
+
+
+@operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Access.OPERATOR)
+async def pause_schedule(clerk: Clerk, asked: Steer) -> Paused:
+    """Fires nothing of a schedule until it is resumed."""
+    done = await schedule_commands.pause(
+        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+    )
+    return Paused(name=asked.name, paused=True, is_changed=done)
+
+
+@operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Access.OPERATOR)
+async def resume_schedule(clerk: Clerk, asked: Steer) -> Paused:
+    """Lets a schedule fire again."""
+    done = await schedule_commands.resume(
+        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+    )
+    return Paused(name=asked.name, paused=False, is_changed=done)
+
+
+@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202, once=Once.STORED)
+async def fire_schedule(clerk: Clerk, asked: Steer) -> Fired:
+    """Fires a schedule now, also a paused one."""
+    return await schedule_commands.fire(
+        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason, once=clerk.once
+    )
+
+
+@operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)
+async def delete_schedule(clerk: Clerk, asked: Steer) -> ScheduleDeleted:
+    """Forgets a schedule and its slots; what it fired stays."""
+    await schedule_commands.delete_schedule(
+        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+    )
+    return ScheduleDeleted(name=asked.name, deleted=True)
+
+
+OPERATIONS = (
+    create_schedule,
+    list_schedules,
+    show_schedule,
+    pause_schedule,
+    resume_schedule,
+    fire_schedule,
+    delete_schedule,
+)

@@ -1,0 +1,158 @@
+"""Snapshots of tasks: what one was given and how an attempt of it ended, to be run again elsewhere."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.identity.access import Access
+from holdfast.core.tasks.replay import Receipt, Recorded
+from holdfast.core.values import bounds
+from holdfast.engine.effects.steps import Step
+from holdfast.engine.queries import task_snapshot
+from holdfast.engine.queries.task_snapshot import Captured
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Request, operation
+from holdfast.store.catalog import Lane
+
+
+class ReadSnapshot(Request, frozen=True, kw_only=True):
+    """With `effect` and `key` also what that one was answered with under its key, whichever task sent it."""
+
+    task_id: str
+    attempt: int | None = None
+    effect: str | None = None
+    key: str | None = None
+
+
+class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended when it ran."""
+
+    attempt: int
+    state: str
+    code: str
+    type: str
+    message: str
+    traceback: str
+    output: msgspec.Raw
+
+
+class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What an effect was answered with: a receipt, or a refusal; and which task sent it. `digest` stands for its
+    arguments."""
+
+    task_id: str
+    effect: str
+    user_key: str | None
+    ordinal: int
+    digest: str
+    state: str
+    receipt: msgspec.Raw
+    code: str
+    message: str
+
+
+class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step gave, in the generation of the attempt. `digest` stands for its arguments."""
+
+    name: str
+    digest: str
+    output: msgspec.Raw
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task was given, to run it elsewhere, and the attempt to compare that with."""
+
+    task_id: str
+    run_id: str | None
+    action: str
+    queue: str
+    tenant: str
+    tags: list[str]
+    input: msgspec.Raw
+    recorded: RecordedEnd | None
+    receipts: list[RecordedReceipt] = []
+    steps: list[RecordedStep] = []
+
+
+@operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
+async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
+    """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
+    number = bounds.task_number(asked.task_id)
+    also = None if asked.effect is None or asked.key is None else (asked.effect, asked.key)
+    here = (clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    found = await task_snapshot.capture(*here, attempt=asked.attempt, also=also)
+    recorded = None
+    if (end := found.recorded) is not None:
+        recorded = RecordedEnd(
+            attempt=end.attempt,
+            state=end.state,
+            code=end.code,
+            type=end.type,
+            message=end.message,
+            traceback=end.traceback,
+            output=json_codec.NULL if end.output is None else msgspec.Raw(end.output),
+        )
+    return Snapshot(
+        task_id=str(found.task_id),
+        run_id=None if found.run_id is None else str(found.run_id),
+        action=found.lane.action,
+        queue=found.lane.queue,
+        tenant=found.lane.tenant,
+        tags=list(found.tags),
+        input=msgspec.Raw(found.input),
+        recorded=recorded,
+        receipts=[_receipt(one) for one in found.receipts],
+        steps=[
+            RecordedStep(name=one.name, digest=one.digest.hex(), output=msgspec.Raw(one.output)) for one in found.steps
+        ],
+    )
+
+
+def _receipt(known: Receipt) -> RecordedReceipt:
+    return RecordedReceipt(
+        task_id=known.task_id,
+        effect=known.effect,
+        user_key=known.user_key,
+        ordinal=known.ordinal,
+        digest=known.digest.hex(),
+        state=known.state,
+        receipt=json_codec.NULL if known.receipt is None else msgspec.Raw(known.receipt),
+        code=known.code,
+        message=known.message,
+    )
+
+
+def captured_of(snapshot: Snapshot) -> Captured:
+    """A snapshot as a replay takes it."""
+    end = snapshot.recorded
+    recorded = None
+    if end is not None:
+        known = {name: getattr(end, name) for name in end.__struct_fields__ if name != "output"}
+        recorded = Recorded(**known, output=bytes(end.output) if end.state == "completed" else None)
+    return Captured(
+        task_id=int(snapshot.task_id),
+        run_id=None if snapshot.run_id is None else int(snapshot.run_id),
+        lane=Lane(0, snapshot.action, snapshot.queue, snapshot.tenant),
+        input=bytes(snapshot.input),
+        tags=tuple(snapshot.tags),
+        recorded=recorded,
+        receipts=tuple(
+            Receipt(
+                task_id=one.task_id,
+                effect=one.effect,
+                user_key=one.user_key,
+                ordinal=one.ordinal,
+                digest=bytes.fromhex(one.digest),
+                state=one.state,
+                receipt=bytes(one.receipt) if one.state == "done" else None,
+                code=one.code,
+                message=one.message,
+            )
+            for one in snapshot.receipts
+        ),
+        steps=tuple(Step(one.name, bytes.fromhex(one.digest), bytes(one.output)) for one in snapshot.steps),
+    )
+
+
+OPERATIONS = (snapshot_task,)

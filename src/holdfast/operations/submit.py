@@ -1,0 +1,100 @@
+"""Handing in: one task of an action, or a copy of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.authoring.action import Action
+from holdfast.client.client import Client
+from holdfast.client.declared_actions import declared_action
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.tasks import copy
+from holdfast.engine.queries.status import NEW, task_state
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Once, Request, operation
+
+SUBMIT_BYTES_MAX = 257 * 1024 * 1024
+
+
+class SubmitTask(Request, frozen=True, kw_only=True):
+    """One task for an action that some worker declared. `delay` is seconds, or text as `5m`."""
+
+    action: str
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str | None = None
+    key: str | None = None
+    delay: str | float | None = None
+    priority: int | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class CopyTask(Request, frozen=True, kw_only=True):
+    """One task once more, as it was but for what is said here; `input` is laid over what it was given."""
+
+    task_id: str
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str | None = None
+    key: str | None = None
+    delay: str | float | None = None
+    priority: int | None = None
+    tags: list[str] = msgspec.field(default_factory=list)
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The task, and how it stands: under a key it may have been handed in before."""
+
+    task_id: str
+    action: str
+    queue: str
+    state: str
+
+
+@operation(
+    "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+)
+async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
+    """Hands in one task."""
+    return await hand_in(clerk.client, await declared_action(clerk.engine, asked.action), asked)
+
+
+async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -> Submitted:
+    """Hand in one task of an action, known from its code or from what a worker declared."""
+    given = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    task = await client.submit(action.options(**options, tags=tuple(asked.tags)), asked.input)
+    state = await _state_of(client.engine, int(task.task_id), asked.key)
+    return Submitted(task_id=task.task_id, action=action.name, queue=asked.queue or action.queue, state=state)
+
+
+@operation(
+    "task.copy",
+    "POST /api/v1/tasks/{task_id}/copy",
+    Access.OPERATOR,
+    status=201,
+    once=Once.OWN,
+    body_bytes_max=SUBMIT_BYTES_MAX,
+    commands=("task submit",),
+)
+async def copy_task(clerk: Clerk, asked: CopyTask) -> Submitted:
+    """Hands in a copy of a task, linked to it."""
+    options = copy.CopyOptions(
+        queue=None if asked.queue is None else bounds.valid_queue(asked.queue),
+        key=None if asked.key is None else bounds.valid_key(asked.key),
+        delay_seconds=0.0 if asked.delay is None else bounds.valid_delay(asked.delay),
+        priority=None if asked.priority is None else bounds.valid_priority(asked.priority),
+        tags=bounds.valid_tags(asked.tags),
+    )
+    number = bounds.task_number(asked.task_id)
+    accepted, lane = await copy.copy_task(clerk.engine, clerk.tenant_id, number, asked.input, options)
+    [task_id] = accepted.task_ids
+    state = await _state_of(clerk.engine, task_id, asked.key)
+    return Submitted(task_id=str(task_id), action=lane.action, queue=lane.queue, state=state)
+
+
+async def _state_of(engine: Engine, task_id: int, key: str | None) -> str:
+    """A key may stand for a task that was handed in before."""
+    return NEW if key is None else await task_state(engine.database, engine.tenant_id, task_id)

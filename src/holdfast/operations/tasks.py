@@ -1,0 +1,233 @@
+"""Tasks: list, show, explain, wait for, read, retry and cancel."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.codec import json_codec
+from holdfast.core.identity.access import Access
+from holdfast.core.values import bounds
+from holdfast.engine.lifecycle.dead_letters.requeue import Requeued
+from holdfast.engine.lifecycle.tasks.retry import retry
+from holdfast.engine.publish import follow_up
+from holdfast.engine.queries import task_detail
+from holdfast.engine.queries import tasks as listing
+from holdfast.engine.queries.explain_run import why
+from holdfast.engine.queries.pages import valid_limit
+from holdfast.engine.queries.task_detail import Note, TaskView
+from holdfast.engine.queries.tasks import Place, TaskRow
+from holdfast.errors import Invalid, WaitTimeout
+from holdfast.operations.context import Clerk
+from holdfast.operations.explanation import Why, why_of
+from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.paging import PAGE, Limit, rows_of, words
+from holdfast.operations.submit import copy_task, submit_task
+
+WAITING = "waiting"
+WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.1, 20.0
+
+
+class OfTask(Request, frozen=True, kw_only=True):
+    """Which task."""
+
+    task_id: str
+
+
+class SteerTask(Request, frozen=True, kw_only=True):
+    """Which task, and why somebody changes it."""
+
+    task_id: str
+    reason: str = ""
+
+
+class ListTasks(Request, frozen=True, kw_only=True):
+    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
+
+    `before` is the `next` of the page before.
+    """
+
+    state: list[str] = msgspec.field(default_factory=list)
+    queue: str | None = None
+    action: str | None = None
+    tag: str | None = None
+    since: str | None = None
+    before: str | None = None
+    limit: Limit = PAGE
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    tasks: list[TaskRow]
+    next: str | None
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt that will run."""
+
+    task_id: str
+    attempt: int
+    status: str
+
+
+class TaskState(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: str
+    state: str
+
+
+class AwaitTask(Request, frozen=True, kw_only=True):
+    """Which task, and how long to wait for its end: at most 20 seconds, then ask again."""
+
+    task_id: str
+    wait_seconds: float = 0.0
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task failed, and what was decided."""
+
+    code: str
+    type: str | None
+    message: str | None
+    sentence: str | None
+
+
+class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended; `waiting` while it has not."""
+
+    task_id: str
+    state: str
+    output: msgspec.Raw = msgspec.field(default_factory=lambda: json_codec.NULL)
+    error: Fault | None = None
+
+
+class ReadLogs(Request, frozen=True, kw_only=True):
+    """Which task, which attempt, and `after` which place: the `next` of the page before."""
+
+    task_id: str
+    attempt: int | None = None
+    after: str | None = None
+    limit: Limit = 1_000
+
+
+class Logs(msgspec.Struct, frozen=True, kw_only=True):
+    """What attempts said; `next` is where to go on, also after the last line so far."""
+
+    state: str
+    notes: list[Note]
+    next: str | None
+    is_all: bool
+
+
+@operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
+async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
+    """Lists tasks, newest first, in pages."""
+    rows, following = await listing.task_page(
+        clerk.database,
+        clerk.tenant_id,
+        states=words(asked.state),
+        queue=asked.queue,
+        action=asked.action,
+        tag=asked.tag,
+        since=asked.since,
+        before=None if asked.before is None else Place.of(asked.before),
+        limit=rows_of(asked.limit),
+    )
+    return TaskPage(tasks=rows, next=None if following is None else str(following))
+
+
+@operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)
+async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
+    """Shows one task in full."""
+    number = bounds.task_number(asked.task_id)
+    return await task_detail.show_task(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+
+
+@operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
+async def why_task(clerk: Clerk, asked: OfTask) -> Why:
+    """Explains why a task is where it is."""
+    return why_of(await clerk.client.why(asked.task_id), task_id=asked.task_id)
+
+
+@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)
+async def retry_task(clerk: Clerk, asked: SteerTask) -> Retried:
+    """Runs a failed task again: a waiting retry now, one with budget left as a new generation."""
+
+    def answer(done: Requeued) -> Retried:
+        return Retried(task_id=str(done.task_id), attempt=done.attempt, status="queued")
+
+    engine, number = clerk.engine, bounds.task_number(asked.task_id)
+    done = await retry(
+        engine.database,
+        engine.catalog,
+        clerk.tenant_id,
+        number,
+        actor=clerk.actor,
+        reason=asked.reason,
+        once=clerk.once,
+        answer=answer,
+    )
+    await follow_up(engine, done.news)
+    return answer(done)
+
+
+@operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
+async def cancel_task(clerk: Clerk, asked: SteerTask) -> TaskState:
+    """Stops a task: at once, or by asking it."""
+    state = await clerk.client.cancel(asked.task_id, reason=asked.reason, actor=clerk.actor)
+    return TaskState(task_id=str(bounds.task_number(asked.task_id)), state=state)
+
+
+@operation(
+    "task.ending",
+    "GET /api/v1/tasks/{task_id}/ending",
+    Access.VIEWER,
+    commands=("task wait", "task watch"),
+    in_vain=lambda asked: TaskEnding(task_id=asked.task_id, state=WAITING),
+)
+async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
+    """Waits a while for the end of a task, and says how it ended."""
+    try:
+        ending = await clerk.client.ending(asked.task_id, timeout=bounded_wait(asked.wait_seconds))
+    except WaitTimeout:
+        return TaskEnding(task_id=asked.task_id, state=WAITING)
+    error = None
+    if ending.code is not None:
+        error = Fault(code=ending.code, type=ending.type, message=ending.message, sentence=ending.sentence)
+    output = json_codec.NULL if ending.output is None else msgspec.Raw(ending.output)
+    return TaskEnding(task_id=asked.task_id, state=ending.state, output=output, error=error)
+
+
+@operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Access.VIEWER)
+async def read_logs(clerk: Clerk, asked: ReadLogs) -> Logs:
+    """Reads what the attempts of a task logged, and how far they said they got."""
+    number = bounds.task_number(asked.task_id)
+    state = (await why(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)).state
+    after = (0, 0) if asked.after is None else _place(asked.after)
+    notes = await task_detail.read_notes(
+        clerk.database, clerk.tenant_id, number, attempt=asked.attempt, after=after, limit=valid_limit(asked.limit)
+    )
+    place = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else asked.after
+    return Logs(state=state, notes=notes, next=place, is_all=len(notes) < asked.limit)
+
+
+def bounded_wait(seconds: float) -> float:
+    """How long one request may wait: long enough to look, and not so long that connections are held for ever."""
+    return min(max(WAIT_SECONDS_MIN, seconds), WAIT_SECONDS_MAX)
+
+
+def _place(text: str) -> tuple[int, int]:
+    attempt, _, seq = text.partition(":")
+    if not (attempt.isascii() and attempt.isdigit() and seq.isascii() and seq.isdigit() and len(text) <= 28):
+        raise Invalid(f"{text[:80]!r} is not a place in a log.", code="invalid_cursor", advice="Begin at the start.")
+    return int(attempt), int(seq)
+
+
+OPERATIONS = (
+    list_tasks,
+    submit_task,
+    copy_task,
+    show_task,
+    why_task,
+    retry_task,
+    cancel_task,
+    await_task,
+    read_logs,
+)

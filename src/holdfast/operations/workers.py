@@ -1,0 +1,170 @@
+"""Workers and actions: who works, what they can run, and the breakers before it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.identity.access import Access
+from holdfast.core.limits.breaker import CircuitState
+from holdfast.core.values.bounds import is_id, required_reason
+from holdfast.engine.launching import launch
+from holdfast.engine.launching.launch import LaunchView
+from holdfast.engine.limits.breakers import BreakerView, show_breaker, steer
+from holdfast.engine.queries import workers
+from holdfast.engine.queries.pages import valid_limit
+from holdfast.engine.queries.workers import ActionView, WorkerView
+from holdfast.engine.workers.drain import drain_worker
+from holdfast.errors import Invalid, NotFound
+from holdfast.operations.context import Clerk
+from holdfast.operations.operation import Request, operation
+from holdfast.operations.paging import Limit, next_of, page_of
+from holdfast.operations.shared_types import ListNames, Named
+
+WORKERS_PAGE = 100
+_PRESENT = ("active", "draining")
+
+
+class ListWorkers(Request, frozen=True, kw_only=True):
+    """`before` is the `next` of the page before."""
+
+    before: str | None = None
+    limit: Limit = WORKERS_PAGE
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
+    workers: list[WorkerView]
+    next: str | None
+
+
+class OfWorker(Request, frozen=True, kw_only=True):
+    worker_id: str
+
+
+class SteerWorker(Request, frozen=True, kw_only=True):
+    worker_id: str
+    reason: str = ""
+
+
+class ActionPage(msgspec.Struct, frozen=True, kw_only=True):
+    actions: list[ActionView]
+    next: str | None
+
+
+class SteerBreaker(Request, frozen=True, kw_only=True):
+    """Open it until somebody closes it, close it, or have it tried now; opening needs a reason."""
+
+    name: str
+    to: Literal["open", "closed", "half_open"]
+    reason: str = ""
+
+
+@operation("worker.list", "GET /api/v1/workers", Access.VIEWER, commands=("worker list", "top"))
+async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
+    """Lists workers, present ones first."""
+    before = None if asked.before is None else _place(asked.before)
+    rows = await workers.list_workers(
+        clerk.database, limit=valid_limit(asked.limit), tenant_id=clerk.tenant_id, before=before
+    )
+    following = next_of(rows, asked.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
+    return WorkerPage(workers=rows, next=following)
+
+
+def _place(text: str) -> tuple[bool, int]:
+    present, _, number = text.partition(":")
+    if present not in ("0", "1") or not is_id(number):
+        raise Invalid(f"{text[:80]!r} is no `next` of a page.", code="invalid_cursor", advice="Begin at the start.")
+    return present == "1", int(number)
+
+
+@operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
+async def show_worker(clerk: Clerk, asked: OfWorker) -> WorkerView:
+    """Shows one worker and what it holds."""
+    return await workers.show_worker(clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id)
+
+
+@operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
+async def drain(clerk: Clerk, asked: SteerWorker) -> WorkerView:
+    """Asks a worker to finish what it holds and take no more."""
+    return await drain_worker(
+        clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id, actor=clerk.actor, reason=asked.reason
+    )
+
+
+def _number(worker_id: str) -> int:
+    if not is_id(worker_id):
+        raise NotFound(
+            f"There is no worker {worker_id[:80]!r}.",
+            code="worker_not_found",
+            advice="Workers go by number, see `holdfast worker list`.",
+        )
+    return int(worker_id)
+
+
+@operation("action.list", "GET /api/v1/actions", Access.VIEWER)
+async def list_actions(clerk: Clerk, asked: ListNames) -> ActionPage:
+    """Lists the actions that workers declared."""
+    rows = await workers.list_actions(clerk.database, clerk.tenant_id)
+    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
+    return ActionPage(actions=page, next=following)
+
+
+@operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
+async def show_action(clerk: Clerk, asked: Named) -> ActionView:
+    """Shows one action and its whole retry policy."""
+    if found := await workers.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
+        return found[0]
+    names = [row.name for row in await workers.list_actions(clerk.database, clerk.tenant_id)]
+    near = get_close_matches(asked.name, names, n=1)
+    raise NotFound(
+        f"No worker declared the action {asked.name!r}.",
+        code="action_not_found",
+        advice=f"Did you mean {near[0]}?" if near else "See `holdfast action list`.",
+    )
+
+
+@operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Access.VIEWER, commands=("action breaker",))
+async def show_action_breaker(clerk: Clerk, asked: Named) -> BreakerView:
+    """Shows the circuit breaker of an action."""
+    return await show_breaker(clerk.database, clerk.tenant_id, asked.name)
+
+
+@operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Access.OPERATOR, commands=("action breaker",))
+async def steer_breaker(clerk: Clerk, asked: SteerBreaker) -> BreakerView:
+    """Opens, closes or resets the circuit breaker of an action."""
+    if asked.to == "open":
+        required_reason(asked.reason)
+    await show_breaker(clerk.database, clerk.tenant_id, asked.name)
+    to = CircuitState(asked.to)
+    return await steer(clerk.engine, clerk.tenant_id, asked.name, to, actor=clerk.actor, reason=asked.reason)
+
+
+class ListLaunches(Request, frozen=True, kw_only=True):
+    """At most how many."""
+
+    limit: Limit = WORKERS_PAGE
+
+
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
+    launches: list[LaunchView]
+
+
+@operation("launch.list", "GET /api/v1/launches", Access.VIEWER)
+async def list_launches(clerk: Clerk, asked: ListLaunches) -> Launches:
+    """Lists launches that are not over, oldest first."""
+    limit = valid_limit(asked.limit)
+    return Launches(launches=await launch.list_launches(clerk.database, clerk.tenant_id, limit=limit))
+
+
+OPERATIONS = (
+    list_launches,
+    list_workers,
+    show_worker,
+    drain,
+    list_actions,
+    show_action,
+    show_action_breaker,
+    steer_breaker,
+)

@@ -1,0 +1,69 @@
+"""Sign-in on a machine of one's own: `x-dev-user: anna` makes the caller `dev:anna`, who may do everything.
+
+It counts only where the server runs with ENV local, is bound to loopback, is asked on and from loopback under a
+loopback name, and nothing was forwarded or sent by somebody else's page. Elsewhere the header is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+
+from holdfast.core.identity.access import EVERYTHING
+from holdfast.net.server_url import is_loopback
+from holdfast.server.auth.caller import Caller
+from holdfast.server.auth.client_address import host_in
+from holdfast.settings.settings import Settings
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+DEV_HEADER = "x-dev-user"
+FORWARDING = (
+    "forwarded",
+    "via",
+    "cdn-loop",
+    "cf-connecting-ip",
+    "client-ip",
+    "fly-client-ip",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-original-host",
+    "x-original-url",
+    "x-real-ip",
+    "x-rewrite-url",
+)
+FORWARDING_PREFIXES = ("x-forwarded", "x-envoy-")
+"""What proxies add. One that adds none of it cannot be told from a program on this machine."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
+
+
+def developer(request: Request, settings: Settings) -> Caller | None:
+    """The developer who asks, if every condition holds."""
+    given = request.headers.getlist(DEV_HEADER)
+    if not settings.is_local or len(given) != 1 or not _NAME.fullmatch(given[0]):
+        return None
+    if not (is_loopback(settings.host) and _is_at_home(request)) or _is_forwarded(request) or _is_a_page(request):
+        return None
+    return Caller(actor=f"dev:{given[0]}", tenant_id=DEFAULT_TENANT_ID, may=EVERYTHING)
+
+
+def _is_at_home(request: Request) -> bool:
+    """Both ends of the connection, and the name it was asked under, are this machine's. Another name: DNS rebinding."""
+    ends = (request.client.host if request.client else "", (request.scope.get("server") or ("",))[0])
+    names = request.headers.getlist("host")
+    return all(map(is_loopback, ends)) and len(names) == 1 and is_loopback(host_in(names[0]))
+
+
+def _is_forwarded(request: Request) -> bool:
+    headers = request.headers.keys()
+    return any(header in FORWARDING or header.startswith(FORWARDING_PREFIXES) for header in headers)
+
+
+def _is_a_page(request: Request) -> bool:
+    """Whether a page of somebody else, open in this machine's browser, asks."""
+    origins = request.headers.getlist("origin")
+    return any(not is_loopback(host_in(origin)) for origin in origins) or request.headers.get(
+        "sec-fetch-site", "none"
+    ) not in ("none", "same-origin")

@@ -1,0 +1,75 @@
+"""ID tokens of OpenID Connect as they arrive: whose they are, after everything about them was checked.
+
+The issuer a token names only chooses among those we believe; its key is looked up there, and nothing that the token
+brings along is followed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jwt
+
+from holdfast.core.identity.id_token import (
+    LEEWAY_SECONDS,
+    REQUIRED_CLAIMS,
+    Person,
+    Provider,
+    judged,
+    key_named,
+    not_believed,
+)
+from holdfast.server.auth.issuer_keys import KeyRing
+
+_UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""What a library may say of a token that somebody made to be odd: numbers without end, lists for texts, deep nests."""
+
+
+class IdTokens:
+    """The tokens of some providers."""
+
+    def __init__(self, providers: Sequence[Provider], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rings = {one.issuer: KeyRing(one.keys_url, clock=clock) for one in providers}
+        self._by_spelling = {spelling: one for one in providers for spelling in one.spellings}
+
+    async def read(self, text: str) -> Person:
+        """Who signed in with this token; `Unauthorized` or `Forbidden` if nobody did."""
+        try:
+            seen = jwt.decode_complete(text, options={"verify_signature": False})
+        except _UNREADABLE:
+            raise not_believed("it cannot be read") from None
+        algorithm, kid = key_named(seen["header"])
+        issuer = seen["payload"].get("iss")
+        provider = self._by_spelling.get(issuer) if isinstance(issuer, str) else None
+        if provider is None:
+            raise not_believed("its issuer is not one of ours")
+        key = await self._rings[provider.issuer].find(kid, algorithm)
+        if key is None:
+            raise not_believed("it names no key of ours")
+        return judged(_verified(text, key, algorithm, provider), provider)
+
+    async def close(self) -> None:
+        for ring in self._rings.values():
+            await ring.close()
+
+
+def _verified(text: str, key: Any, algorithm: str, provider: Provider) -> dict[str, Any]:
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            text,
+            key,
+            algorithms=[algorithm],
+            audience=sorted(provider.audiences),
+            issuer=sorted(provider.spellings),
+            leeway=LEEWAY_SECONDS,
+            options={"require": list(REQUIRED_CLAIMS)},
+        )
+    except jwt.ExpiredSignatureError:
+        raise not_believed("it has expired") from None
+    except jwt.InvalidAudienceError:
+        raise not_believed("it was made for somebody else") from None
+    except _UNREADABLE:
+        raise not_believed("it is not genuine") from None
+    return claims

@@ -1,0 +1,73 @@
+"""Proxies that an operator trusts to say whose address a request came from. For limits of addresses, and for no more.
+
+Nobody signs in by an address: development sign-in looks at the connection itself, whoever is trusted here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from holdfast.errors import InvalidSettings
+from holdfast.server.auth.client_address import host_in
+
+HEADER = "x-forwarded-for"
+HOPS_MAX = 32
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """The networks they are in."""
+
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def of(cls, given: Sequence[str]) -> Proxies:
+        """Those that the settings name; `InvalidSettings` for what is no network."""
+        return cls(tuple(_network(one) for one in given))
+
+    def peer(self, request: Request) -> str:
+        """Who asks: the other end of the connection, or, as long as that is a proxy of ours, whom it names."""
+        peer = request.client.host if request.client is not None else ""
+        if not self.networks or not self._hold(_address(peer)):
+            return peer
+        named = ",".join(request.headers.getlist(HEADER)).rsplit(",", HOPS_MAX)
+        for text in reversed(named[-HOPS_MAX:]):
+            # Each proxy adds at the end whom it heard; what is before an unknown one was said by anybody.
+            if (address := _address(text.strip())) is None:
+                return peer
+            peer = str(address)
+            if not self._hold(address):
+                return peer
+        return peer
+
+    def _hold(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self.networks)
+
+
+def _address(text: str) -> Address | None:
+    """An address, with or without a port; an IPv4 one also where it is written as IPv6."""
+    for spelling in (text, host_in(text)):
+        try:
+            found = ipaddress.ip_address(spelling)
+        except ValueError:
+            continue
+        return getattr(found, "ipv4_mapped", None) or found
+    return None
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise InvalidSettings(
+            f"trusted_proxies names {text[:80]!r}, which is no address and no network.",
+            advice="Write them as 10.0.0.5 or 10.0.0.0/24, separated by commas.",
+            setting="http.trusted_proxies",
+        ) from None

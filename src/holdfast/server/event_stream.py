@@ -1,0 +1,79 @@
+"""Events as server-sent events: what happens, to tasks and all else, as it happens, resumable at every single event.
+
+An event's id is its cursor. A reader that comes back with `Last-Event-ID` goes on right behind it, losing nothing and
+repeating nothing. However many read, the database is asked once a look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+from starlette.responses import Response, StreamingResponse
+
+from holdfast.engine.queries.events import cursor_of
+from holdfast.errors import Invalid
+from holdfast.server.auth.caller import Access
+from holdfast.server.endpoint import Asked, Endpoint
+
+ALIVE_SECONDS = 30.0
+"""The longest without a word, and without a look whether the reader is still welcome."""
+ALIVE_PARTS = (0.8, 1.0)
+"""Each reader has its own part of it: those who came together, after a restart, are not all told in one moment."""
+
+
+async def events(asked: Asked) -> Response:
+    """Events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
+    header = asked.request.headers.get("last-event-id")
+    given = header if header is not None else asked.request.query_params.get("after")
+    asked.house.streams.require_stream(asked.caller)
+    return StreamingResponse(
+        _stream(asked, _cursor(given) if given else None),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+def _cursor(given: str) -> str:
+    """The id of an event as a cursor that the database can read."""
+    xid, seq, _ = cursor_of(given)
+    if int(xid) >= 2**64 or seq >= 2**63:
+        raise Invalid(f"{given[:80]!r} is not the id of an event.", code="invalid_cursor", advice="Leave it out.")
+    return given
+
+
+async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
+    closing, asked_at = asked.house.closing, time.monotonic()
+    alive_seconds = ALIVE_SECONDS * random.uniform(*ALIVE_PARTS)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(asked.house.streams.stream(asked.caller))
+        follower = await stack.enter_async_context(asked.house.tail.following(asked.caller.tenant_id))
+        cursor = follower.cursor if given is None else given
+        yield b": connected\n\n"
+        while not closing.is_set():
+            if time.monotonic() - asked_at > alive_seconds:
+                if not await asked.is_still_welcome():
+                    return
+                asked_at = time.monotonic()
+            changed = follower.changed
+            page, told = follower.page, b""
+            if page.start == cursor:
+                told, cursor = page.told, page.end
+            elif cursor != follower.cursor:
+                page = await follower.read(cursor)
+                told, cursor = page.told, follower.joined(page)
+            if told:
+                yield told
+            if told or follower.is_ahead(cursor):
+                continue
+            try:
+                async with asyncio.timeout(alive_seconds):
+                    await changed.wait()
+            except TimeoutError:
+                yield b": alive\n\n"
+
+
+ENDPOINTS = (Endpoint(method="GET", path="/api/v1/events", access=Access.VIEWER, handler=events),)

@@ -1,0 +1,55 @@
+"""An operator's retry of an execution, at the two addresses that dashboards know.
+
+The answers come in a fixed order: 401, 403, 404, 409 for its state, 409 for its budget, then 202. There is one way to
+run a task again; this is another door to it. A store that cannot be read is 502 here: whoever asks talks to the
+dashboard, and what is away is behind it.
+"""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from holdfast.errors import NotFound
+from holdfast.operations.context import Clerk, perform
+from holdfast.operations.idempotency import with_key
+from holdfast.operations.openapi import RetriedExecution
+from holdfast.operations.tasks import SteerTask, retry_task
+from holdfast.server.auth.caller import Access
+from holdfast.server.endpoint import Asked, Endpoint, reply
+from holdfast.server.operation_routes import KEY_HEADER, decode
+
+UNREADABLE = "The store of executions cannot be read."
+
+
+async def retry(asked: Asked) -> Response:
+    """Run a failed execution again."""
+    given = await decode(retry_task, asked)
+    assert isinstance(given, SteerTask)
+    key = asked.request.headers.get(KEY_HEADER)
+    try:
+        with asked.client() as client:
+            request, once = with_key(retry_task, given, key, client.engine.tenant_id)
+            found = await perform(retry_task, Clerk(client, asked.caller.actor, once), request)
+    except NotFound as error:
+        raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
+    return reply(RetriedExecution(task_id=found.task_id, attempt=found.attempt, status=found.status), retry_task.status)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/dashboard/executions/{task_id}/retry",
+        access=Access.OPERATOR,
+        handler=retry,
+        unauthorized_code="dashboard_unauthorized",
+        unreadable=UNREADABLE,
+    ),
+    Endpoint(
+        method="POST",
+        path="/api/v1/executions/{task_id}/retry",
+        access=Access.OPERATOR,
+        handler=retry,
+        unauthorized_code="dashboard_unauthorized",
+        unreadable=UNREADABLE,
+    ),
+)

@@ -1,0 +1,143 @@
+"""`/metrics` in the text format of Prometheus: the caller's tenant, and this process.
+
+Written by hand: a page of gauges and counters needs no library, and no global registry that two tenants would share.
+docs/metrics.md lists every one; a test compares them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from starlette.responses import Response
+
+from holdfast.core.webhooks import KINDS
+from holdfast.engine.queries.metrics import Measured
+from holdfast.server.auth.caller import Access
+from holdfast.server.endpoint import Asked, Endpoint
+from holdfast.store.pool import PoolUse
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+ENDINGS = {
+    "completed": "task.completed",
+    "failed": "task.failed",
+    "retrying": "task.retrying",
+    "canceled": "task.canceled",
+    "released": "task.released",
+}
+"""How an attempt can end, and the event that says so; a lost one is also retrying or failed."""
+
+Sample = tuple[dict[str, str], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its samples are labels and a value; None is left out."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Iterable[Sample] = field(default_factory=list)
+
+
+async def metrics(asked: Asked) -> Response:
+    """Every metric of the caller's tenant."""
+    began = time.monotonic()
+    house = asked.house
+    measured = await house.measure.read(asked.engine.database, asked.caller.tenant_id)
+    told = [*of_work(measured), *of_process(asked.engine.database.use, house.lag.seconds, time.monotonic() - began)]
+    return Response(page(told), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
+
+
+def of_work(measured: Measured) -> Iterator[Metric]:
+    """What a tenant's queues, workers and attempts are doing."""
+
+    def per_queue(name: str) -> list[Sample]:
+        return [({"queue": view.name}, getattr(view, name)) for view in measured.queues]
+
+    gauge = "gauge"
+    yield Metric(
+        "holdfast_queue_depth",
+        gauge,
+        "Tasks that wait in a queue, those not yet due included, counted to a bound.",
+        per_queue("queued"),
+    )
+    yield Metric(
+        "holdfast_queue_partial",
+        gauge,
+        "1 where more tasks wait in a queue than were counted.",
+        [({"queue": view.name}, "queued" in view.partial) for view in measured.queues],
+    )
+    yield Metric("holdfast_queue_running", gauge, "Tasks of a queue that run.", per_queue("running"))
+    yield Metric("holdfast_queue_retrying", gauge, "Tasks of a queue that wait for a retry.", per_queue("retrying"))
+    yield Metric("holdfast_queue_delayed", gauge, "Tasks of a queue that are not due yet.", per_queue("delayed"))
+    yield Metric(
+        "holdfast_queue_oldest_seconds", gauge, "Age of the task that is next in a queue.", per_queue("oldest_seconds")
+    )
+    yield Metric("holdfast_queue_paused", gauge, "1 where a queue is paused.", per_queue("paused"))
+    yield Metric("holdfast_queue_workers", gauge, "Active workers that serve a queue.", per_queue("workers"))
+    states = measured.workers
+    yield Metric("holdfast_workers", gauge, "Workers present.", [({"state": s.state}, s.workers) for s in states])
+    yield Metric("holdfast_worker_slots", gauge, "Their slots.", [({"state": s.state}, s.slots) for s in states])
+    yield Metric(
+        "holdfast_workers_unhealthy",
+        gauge,
+        "Workers present whose probes fail.",
+        [({}, sum(s.unhealthy for s in states))],
+    )
+    yield Metric(
+        "holdfast_attempts_total",
+        "counter",
+        "Attempts that ended, since this process was first asked.",
+        [({"outcome": outcome}, measured.events.get(kind, 0)) for outcome, kind in ENDINGS.items()],
+    )
+    yield Metric(
+        "holdfast_events_total",
+        "counter",
+        "Events, since this process was first asked.",
+        [({"kind": kind}, measured.events.get(kind, 0)) for kind in sorted(KINDS)],
+    )
+    yield Metric(
+        "holdfast_metrics_behind", gauge, "1 while events are still to be counted.", [({}, measured.is_behind)]
+    )
+
+
+def of_process(use: PoolUse, lag_seconds: float, read_seconds: float) -> Iterator[Metric]:
+    """How this server fares."""
+    gauge = "gauge"
+    pool: list[Sample] = [({"state": name}, getattr(use, name)) for name in ("open", "in_use", "waiting")]
+    yield Metric(
+        "holdfast_pool_connections", gauge, "Connections of this process, and callers that wait for one.", pool
+    )
+    yield Metric("holdfast_pool_size", gauge, "The most connections this process takes.", [({}, use.size)])
+    yield Metric("holdfast_loop_lag_seconds", gauge, "The longest delay of the event loop lately.", [({}, lag_seconds)])
+    yield Metric("holdfast_metrics_read_seconds", gauge, "How long these figures took to read.", [({}, read_seconds)])
+
+
+def page(metrics: Iterable[Metric]) -> str:
+    """Metrics as text."""
+    lines = []
+    for metric in metrics:
+        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+        lines += [
+            f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples if value is not None
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if isinstance(value, bool) or float(value).is_integer() else repr(float(value))
+
+
+ENDPOINTS = (Endpoint(method="GET", path="/metrics", access=Access.VIEWER, handler=metrics),)

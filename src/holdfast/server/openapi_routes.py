@@ -1,0 +1,55 @@
+"""The OpenAPI documents, for programs that read them: one for operators, one for workers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast import __version__
+from holdfast.operations.openapi import document
+from holdfast.server.auth.caller import Access
+from holdfast.server.endpoint import Asked, Endpoint
+from holdfast.server.worker_api.openapi import contract
+
+
+async def openapi(_asked: Asked) -> Response:
+    """Every operation with its types."""
+    return Response(_encoded(), media_type="application/json")
+
+
+@cache
+def _encoded() -> bytes:
+    return msgspec.json.encode(document())
+
+
+async def worker_openapi(_asked: Asked) -> Response:
+    """Every call of the worker contract with its types."""
+    return Response(_contract(), media_type="application/json")
+
+
+@cache
+def _contract() -> bytes:
+    return msgspec.json.encode(contract())
+
+
+async def front(_asked: Asked) -> Response:
+    """Where to read on, for people who open the server's address."""
+    return Response(_FRONT, media_type="application/json")
+
+
+_FRONT = msgspec.json.encode(
+    {
+        "holdfast": __version__,
+        "api": "/api/v1/, described at /api/openapi.json",
+        "docs": "docs/http.md",
+        "sign_in": "authorization: Bearer TOKEN, or x-dev-user with HOLDFAST_ENV=local",
+    }
+)
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/", access=Access.PUBLIC, handler=front),
+    Endpoint(method="GET", path="/api/openapi.json", access=Access.VIEWER, handler=openapi),
+    Endpoint(method="GET", path="/internal/openapi.json", access=Access.WORKER, handler=worker_openapi),
+)

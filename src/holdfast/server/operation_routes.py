@@ -1,0 +1,104 @@
+"""Operations as routes: the request is decoded from path, query and body, carried out, and its answer encoded."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, get_type_hints
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.client.client import Client
+from holdfast.errors import Forbidden, Invalid
+from holdfast.operations.context import Clerk, perform
+from holdfast.operations.idempotency import with_key
+from holdfast.operations.operation import Operation, Request
+from holdfast.operations.registry import OPERATIONS
+from holdfast.server.disconnect import while_open
+from holdfast.server.endpoint import Asked, Endpoint, reply
+from holdfast.store.catalog import DEFAULT_TENANT_ID
+
+KEY_HEADER = "idempotency-key"
+
+
+def endpoint(operation: Operation[Any, Any]) -> Endpoint:
+    """The route of an operation."""
+
+    async def answer(asked: Asked) -> Response:
+        request = await decode(operation, asked)
+        key = asked.request.headers.get(KEY_HEADER)
+        with asked.house.long_reads.one() if operation.is_long else nullcontext(), _client(operation, asked) as client:
+            request, once = with_key(operation, request, key, client.engine.tenant_id)
+            doing = perform(operation, Clerk(client, asked.caller.actor, once), request)
+            if operation.in_vain is not None:
+                doing = while_open(asked, doing, operation.in_vain(request))
+            found = await doing
+        return reply(found, operation.status)
+
+    return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)
+
+
+def _client(operation: Operation[Any, Any], asked: Asked) -> AbstractContextManager[Client]:
+    """What carries it out: for the caller's tenant, or, for the installation's own tenant only, for all of it."""
+    if not operation.is_whole:
+        return asked.client()
+    if asked.caller.tenant_id != DEFAULT_TENANT_ID:
+        raise Forbidden(
+            "This is about the whole installation.",
+            code="installation_only",
+            advice="Ask somebody of the default tenant.",
+        )
+    return nullcontext(asked.house.client)
+
+
+async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:
+    """What was asked, as the operation takes it; `Invalid` for anything else."""
+    given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
+    if taken := sorted(set(given) & set(operation.path_fields)):
+        raise Invalid(f"The path says {', '.join(taken)} already.", code=_code(operation))
+    kinds = get_type_hints(operation.request)
+    try:
+        # A path is text; a body says what its values are.
+        named = {
+            name: msgspec.convert(asked.request.path_params[name], kinds[name], strict=False)
+            for name in operation.path_fields
+        }
+        found = msgspec.convert(given | named, operation.request, strict=operation.has_body)
+    except msgspec.ValidationError as error:
+        fields = ", ".join(operation.other_fields) or "nothing"
+        raise Invalid(
+            f"The request cannot be used: {error}.", code=_code(operation), advice=f"It takes {fields}."
+        ) from error
+    assert isinstance(found, Request)
+    return found
+
+
+def _code(operation: Operation[Any, Any]) -> str:
+    return "invalid_body" if operation.has_body else "invalid_query"
+
+
+async def _body(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
+    """The fields of the body; none without one."""
+    headers = asked.request.headers
+    if asked.request.query_params:
+        raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Leave out the query.")
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return {}
+    one_bytes_max = asked.engine.settings.limits.input_bytes_max + 64 * 1024
+    bytes_max = (max if operation.is_bulk else min)(operation.body_bytes_max, one_bytes_max)
+    return await asked.body(dict[str, Any], bytes_max=bytes_max)
+
+
+def _query(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
+    """The fields of the query; only lists may be given several times."""
+    query, lists = asked.request.query_params, operation.list_fields()
+    given: dict[str, Any] = {}
+    for name in query:
+        values = query.getlist(name)
+        if name not in lists and len(values) > 1:
+            raise Invalid(f"{name[:80]} is given {len(values)} times.", code="invalid_query")
+        given[name] = values if name in lists else values[0]
+    return given
+
+
+ENDPOINTS = tuple(endpoint(operation) for operation in OPERATIONS)

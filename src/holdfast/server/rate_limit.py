@@ -1,0 +1,83 @@
+"""Pace: how many requests one caller and one tenant may send, and one peer of whom nobody is known. In memory, bounded.
+
+Each has a bucket that fills up with time; a request takes one out. Whoever finds theirs empty is told when to come
+back, and costs nothing but that. Workers are not counted here: they are few, known, and ask in batches.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from holdfast.errors import TooMany
+from holdfast.settings.settings import HttpSettings
+
+KEYS_MAX = 10_000
+
+
+class Buckets:
+    """One bucket for each key. Of more keys than are kept, the one that was quiet longest is forgotten."""
+
+    def __init__(
+        self,
+        per_second: float,
+        burst: int,
+        *,
+        keys_max: int = KEYS_MAX,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._per_second, self._burst = per_second, float(burst)
+        self._keys_max, self._clock = keys_max, clock
+        self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def wait_seconds(self, key: Hashable) -> float:
+        """Take one out: 0 if there was one, else how long until there is."""
+        now = self._clock()
+        left, since = self._left.pop(key, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        is_admitted = left >= 1
+        self._left[key] = (left - 1 if is_admitted else left, now)
+        if len(self._left) > self._keys_max:
+            self._left.popitem(last=False)
+        return 0.0 if is_admitted else (1 - left) / self._per_second
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The limits of one server."""
+
+    peers: Buckets
+    callers: Buckets
+    tenants: Buckets
+
+    @classmethod
+    def of(cls, settings: HttpSettings) -> Pace:
+        return cls(
+            peers=Buckets(settings.peer_requests_per_second, settings.peer_requests_burst),
+            callers=Buckets(settings.caller_requests_per_second, settings.caller_requests_burst),
+            tenants=Buckets(settings.tenant_requests_per_second, settings.tenant_requests_burst),
+        )
+
+    def admit_peer(self, peer: str) -> None:
+        """Admit a request that nobody known sent, by its address; `TooMany` if there were too many."""
+        _require(self.peers.wait_seconds(peer), "this address")
+
+    def admit_caller(self, tenant_id: int, actor: str) -> None:
+        """Admit a request of somebody known, and of their tenant; `TooMany` if there were too many."""
+        _require(self.callers.wait_seconds((tenant_id, actor)), actor)
+        _require(self.tenants.wait_seconds(tenant_id), "this tenant")
+
+
+def _require(wait_seconds: float, whose: str) -> None:
+    if wait_seconds:
+        raise TooMany(
+            f"There are too many requests from {whose}.",
+            advice="Wait, and ask for more at once: lists come in pages of up to 10000.",
+            retry_after_seconds=math.ceil(wait_seconds),
+        )

@@ -1,0 +1,67 @@
+"""What carries out operations, one client for each tenant that asked lately.
+
+A client of a tenant whose callers wait listens on a connection of its own, so only so many are kept: of those that
+nobody uses, whoever asked longest ago goes first. One in use is never closed, however many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holdfast.client.client import Client
+from holdfast.engine.engine import Engine
+
+CLIENTS_MAX = 64
+
+
+@dataclass(slots=True)
+class _Kept:
+    client: Client
+    users: int = 0
+
+
+class Clients:
+    """`with clients.of(tenant_id) as client` for as long as it is used; `close` when nobody asks any more."""
+
+    def __init__(self, engine: Engine, *, most: int = CLIENTS_MAX) -> None:
+        self._engine = engine
+        self._most = most
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @contextmanager
+    def of(self, tenant_id: int) -> Iterator[Client]:
+        """A client that sees nothing of another tenant."""
+        kept = self._kept.pop(tenant_id, None) or _Kept(Client.over(self._engine.of(tenant_id)))
+        self._kept[tenant_id] = kept
+        kept.users += 1
+        try:
+            yield kept.client
+        finally:
+            kept.users -= 1
+            self._trim()
+
+    def _trim(self) -> None:
+        idle = [tenant_id for tenant_id, kept in self._kept.items() if not kept.users]
+        for tenant_id in idle[: max(0, len(self._kept) - self._most)]:
+            # Beside the answer: its caller waits for nothing of this, and may hang up without stopping it.
+            closing = asyncio.create_task(_close(self._kept.pop(tenant_id).client), name="holdfast-client-close")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Let go of what clients hold."""
+        await asyncio.gather(*self._closing)
+        while self._kept:
+            await _close(self._kept.popitem()[1].client)
+
+
+async def _close(client: Client) -> None:
+    await client.__aexit__(None, None, None)

@@ -1,0 +1,78 @@
+"""Effects, steps and notes of attempts that run elsewhere: whose they are is read from the lease, not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, lease_lost, open_effect
+from holdfast.engine.effects.steps import Step, keep_step, recall_steps
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Claimed
+from holdfast.store.statements import sql
+
+_LEASE_HOLDER = sql("lease_holder")
+_ADD_NOTES = sql("add_notes")
+
+Held = tuple[int, int, UUID]
+"""Task, attempt, lease token."""
+
+
+class RemoteLedger:
+    """The ledger of workers elsewhere, on one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def open_effect(self, held: Held, wanted: OpenEffect) -> Gate:
+        sender = await self._sender(held, f"send {wanted.name}")
+        return await open_effect(self._engine.database, self._engine.catalog, sender, wanted)
+
+    async def answer_effect(self, held: Held, answer: AnswerEffect) -> None:
+        sender = await self._sender(held, "keep the answer of an effect")
+        await answer_effect(self._engine.database, sender.claimed, answer)
+
+    async def recall_steps(self, held: Held) -> list[Step]:
+        sender = await self._sender(held, "recall steps")
+        return await recall_steps(self._engine.database, sender.claimed)
+
+    async def keep_step(self, held: Held, step: Step) -> None:
+        sender = await self._sender(held, f"keep the step {step.name}")
+        await keep_step(self._engine.database, sender.claimed, step)
+
+    async def note(self, said: Sequence[tuple[Held, str, str]]) -> None:
+        """Keep what attempts said (lease, kind, JSON) while their leases are theirs; what comes late is dropped."""
+        columns: list[list[Any]] = [
+            [held[0] for held, _, _ in said],
+            [held[1] for held, _, _ in said],
+            [held[2] for held, _, _ in said],
+            [kind for _, kind, _ in said],
+            [detail for _, _, detail in said],
+        ]
+        if said:
+            await self._engine.database.fetch(_ADD_NOTES, *columns)
+
+    async def _sender(self, held: Held, what: str) -> Sender:
+        """Who speaks: the attempt that holds this lease. `LeaseLost` without one."""
+        row = await self._engine.database.fetchrow(_LEASE_HOLDER, *held)
+        task_id, attempt, token = held
+        if row is None:
+            nobody = Claimed(task_id, attempt, token, 0, 0, 0, 0, 0, None, None, b"", None)
+            raise lease_lost(nobody, what)
+        await self._engine.catalog.learn([row["lane_id"]], ())
+        claimed = Claimed(
+            task_id,
+            attempt,
+            token,
+            row["lane_id"],
+            row["policy_id"],
+            row["retries"],
+            row["losses"],
+            row["tenant_id"],
+            row["run_id"],
+            row["node_no"],
+            b"",
+            None,
+        )
+        return Sender(claimed=claimed, tenant=self._engine.catalog.lane(row["lane_id"]).tenant)

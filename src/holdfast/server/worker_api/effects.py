@@ -1,0 +1,129 @@
+"""Effects, steps and words of attempts that run elsewhere, each under the lease that proves who speaks."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.codec import json_codec
+from holdfast.core.effects.effect import EffectState
+from holdfast.core.values import bounds
+from holdfast.engine.effects.gate import AnswerEffect, OpenEffect
+from holdfast.engine.effects.steps import Step
+from holdfast.errors import Invalid
+from holdfast.protocol.worker import (
+    NOTHING,
+    EffectAnswer,
+    GateAnswer,
+    Kept,
+    KeptStep,
+    Lease,
+    Noted,
+    Progress,
+    Recalled,
+    StepView,
+    WantedEffect,
+)
+from holdfast.server.endpoint import Asked, reply, worker_call
+from holdfast.server.worker_api.notes import EVENTS_MAX, notes_of
+from holdfast.server.worker_api.reports import ENVELOPE_BYTES, lease_of, plain
+
+DIGEST_BYTES = 32
+PROGRESS_BYTES_MAX = 32 * 1024 * 1024
+
+
+async def open_effect(asked: Asked) -> Response:
+    """The gate of one effect: open, or what came of it before."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(WantedEffect, bytes_max=bytes_max + ENVELOPE_BYTES)
+    if body.ordinal < 0 or body.ordinal >= 2**31:
+        raise Invalid(f"There is no effect number {body.ordinal}.", code="invalid_effect")
+    wanted = OpenEffect(
+        name=bounds.valid_effect(body.name),
+        user_key=None if body.key is None else bounds.valid_key(body.key),
+        ordinal=0 if body.key is not None else body.ordinal,
+        digest=_digest(body.digest, body.arguments, bytes_max),
+        compensation=None if body.compensation is None else bounds.valid_action(body.compensation),
+        arguments=None if body.compensation is None else _canonical(body.arguments, bytes_max),
+    )
+    gate = await asked.workers.ledger.open_effect(lease_of(body), wanted)
+    return reply(
+        GateAnswer(
+            idempotency_key=gate.key,
+            open=gate.is_open,
+            refused=not gate.is_open and gate.receipt is None,
+            receipt=NOTHING if gate.receipt is None else msgspec.Raw(gate.receipt),
+            code=gate.code,
+            message=gate.message,
+        )
+    )
+
+
+async def answer_effect(asked: Asked) -> Response:
+    """Keep the receipt of an effect, its refusal, or that nobody knows."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(EffectAnswer, bytes_max=bytes_max + ENVELOPE_BYTES)
+    state = EffectState(body.state)
+    receipt: bytes | None = None
+    if state is EffectState.DONE:
+        receipt = plain(body.receipt, bytes_max=bytes_max, what="receipt")
+    answer = AnswerEffect(
+        key=bounds.valid_key(body.idempotency_key), state=state, receipt=receipt, code=body.code, message=body.message
+    )
+    await asked.workers.ledger.answer_effect(lease_of(body), answer)
+    return reply(Kept())
+
+
+async def recall_steps(asked: Asked) -> Response:
+    """What earlier attempts of this task kept."""
+    body = await asked.body(Lease)
+    steps = await asked.workers.ledger.recall_steps(lease_of(body))
+    return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
+
+
+async def keep_step(asked: Asked) -> Response:
+    """Keep the result of one step for later attempts."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(KeptStep, bytes_max=2 * bytes_max + ENVELOPE_BYTES)
+    step = Step(
+        bounds.valid_effect(body.name),
+        _digest(body.digest, body.arguments, bytes_max),
+        plain(body.output, bytes_max=bytes_max, what="output"),
+    )
+    await asked.workers.ledger.keep_step(lease_of(body), step)
+    return reply(Kept())
+
+
+async def progress(asked: Asked) -> Response:
+    """Keep what running attempts say; what comes after their lease is dropped, what comes twice is kept twice."""
+    body = await asked.body(Progress, bytes_max=PROGRESS_BYTES_MAX)
+    if sum(len(spoken.events or ()) for spoken in body.notes) > EVENTS_MAX:
+        raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
+    said = [(lease_of(spoken), *note) for spoken in body.notes for note in notes_of(spoken.events)]
+    await asked.workers.ledger.note(said)
+    return reply(Noted(len(said)))
+
+
+def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
+    """What stands for the arguments of a call: given, or made of them as Python workers do."""
+    if given is None:
+        return hashlib.sha256(_canonical(arguments, bytes_max)).digest()
+    if len(given) != DIGEST_BYTES:
+        raise Invalid("A digest is SHA-256 in base64.", code="invalid_digest", advice="Or send the arguments.")
+    return given
+
+
+def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
+    given = plain(arguments, bytes_max=bytes_max, what="arguments")
+    return json_codec.canonical(json_codec.decode(given), bytes_max=bytes_max, what="arguments")
+
+
+ENDPOINTS = (
+    worker_call("/internal/effects", open_effect, takes=WantedEffect, answers=GateAnswer),
+    worker_call("/internal/effects/answer", answer_effect, takes=EffectAnswer, answers=Kept),
+    worker_call("/internal/steps", keep_step, takes=KeptStep, answers=Kept),
+    worker_call("/internal/steps/recall", recall_steps, takes=Lease, answers=Recalled),
+    worker_call("/internal/progress", progress, takes=Progress, answers=Noted),
+)

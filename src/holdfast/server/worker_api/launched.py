@@ -1,0 +1,28 @@
+"""The door for launched workers that reach the server and not the database: a one-shot token for a lease."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from holdfast.core.launching import attempt_of
+from holdfast.core.values import bounds
+from holdfast.protocol.worker import Attach, Attached
+from holdfast.server.endpoint import Asked, reply, worker_call
+from holdfast.server.worker_api.reports import worker_number
+
+
+async def attach(asked: Asked) -> Response:
+    """Swap a one-shot token for the lease of the attempt it was made for."""
+    body = await asked.body(Attach)
+    tasks = await asked.workers.attach(
+        worker_number(body.worker_id),
+        bounds.task_number(body.task_id),
+        attempt_of(body.attempt),
+        body.launch_token,
+        right=asked.caller.worker_right,
+    )
+    caller = asked.caller
+    return reply(Attached(await asked.house.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id)))
+
+
+ENDPOINTS = (worker_call("/internal/attach", attach, takes=Attach, answers=Attached),)

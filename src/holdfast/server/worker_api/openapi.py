@@ -1,0 +1,103 @@
+"""The worker contract described, out of its routes and their types: as an OpenAPI document, and as a page."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from holdfast.operations.openapi import REF, Problem, enclosed, problems, with_items
+from holdfast.protocol.worker import Completion
+from holdfast.server.auth.caller import Access
+from holdfast.server.endpoint import Endpoint
+from holdfast.server.worker_api import effects, launched, registration, routes
+
+CALLS: tuple[Endpoint, ...] = (
+    *registration.ENDPOINTS,
+    *routes.ENDPOINTS,
+    *launched.ENDPOINTS,
+    *effects.ENDPOINTS,
+)
+
+WHOM = {
+    Access.WORKER: "For a caller with the role worker.",
+    Access.ATTEMPT: "For a caller with the role worker, or with the token of the attempt.",
+}
+PAGE = """
+## The worker contract
+
+What workers elsewhere speak; [its rules](remote-workers.md#the-contract) say in which order. The same as a document for
+programs is at `/internal/openapi.json`, where workers are served. Fields beyond these are ignored.
+"""
+
+
+def contract() -> dict[str, Any]:
+    """The whole document."""
+    kinds = [kind for call in CALLS for kind in (call.takes, call.answers) if kind is not None]
+    shown = [*map(_shown, kinds), Problem]
+    schemas, components = msgspec.json.schema_components(shown, ref_template=REF)
+    with_items(components)
+    with_items(schemas)
+    found = dict(zip(kinds, schemas, strict=False))
+    paths = {call.path: {call.method.lower(): _entry(call, found)} for call in CALLS}
+    return enclosed(paths, components, "The worker contract.")
+
+
+@cache
+def _shown(kind: type) -> type:
+    """The type as it can be described: JSON that is taken over as it is may be anything, null unless said."""
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(kind):
+        inner = list[_shown(Completion)] if field.type == list[Completion] else field.type  # type: ignore[misc]
+        if isinstance(field.default, msgspec.Raw):
+            fields.append((field.name, Any, None))
+        elif field.default is not msgspec.NODEFAULT:
+            fields.append((field.name, inner, field.default))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            fields.append((field.name, inner, msgspec.field(default_factory=field.default_factory)))
+        else:
+            fields.append((field.name, inner))
+    return msgspec.defstruct(kind.__name__, fields, namespace={"__doc__": kind.__doc__}, kw_only=True)
+
+
+def _entry(call: Endpoint, schemas: dict[type, Any]) -> dict[str, Any]:
+    assert call.answers is not None
+    answer = {"description": _summary(call), "content": {"application/json": {"schema": schemas[call.answers]}}}
+    entry: dict[str, Any] = {
+        "operationId": call.path.removeprefix("/internal/").replace("/", "."),
+        "tags": ["worker"],
+        "summary": _summary(call),
+        "description": WHOM[call.access],
+        "responses": {"200": answer, **problems()},
+    }
+    if call.takes is not None:
+        content = {"application/json": {"schema": schemas[call.takes]}}
+        entry["requestBody"] = {"required": True, "content": content}
+    return entry
+
+
+def page() -> str:
+    """The part of docs/http-reference.md that is about workers."""
+    return "\n".join([PAGE, *map(_section, CALLS)])
+
+
+def _section(call: Endpoint) -> str:
+    assert call.answers is not None
+    lines = [f"### {call.method} {call.path}\n", f"{_summary(call)} {WHOM[call.access]}\n"]
+    if call.takes is not None:
+        names = (f"`{one.name}`{'*' if one.required else ''}" for one in msgspec.structs.fields(call.takes))
+        lines.append(f"Takes {', '.join(names)}.{_note(call, call.takes)}\n")
+    names = (f"`{one.name}`" for one in msgspec.structs.fields(call.answers))
+    lines.append(f"Answers {', '.join(names)}.{_note(call, call.answers)}\n")
+    return "\n".join(lines)
+
+
+def _summary(call: Endpoint) -> str:
+    return inspect.cleandoc(call.handler.__doc__ or "")
+
+
+def _note(call: Endpoint, kind: type) -> str:
+    text = " ".join((kind.__doc__ or "").split())
+    return f" {text}" if text not in ("", _summary(call)) else ""

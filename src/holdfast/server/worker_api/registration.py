@@ -1,0 +1,134 @@
+"""Workers come and go: what they have to keep to, who they are, what their code says about its actions; and leave."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from starlette.responses import Response
+
+from holdfast.codec import json_codec
+from holdfast.core.identity.access import require_queues
+from holdfast.core.limits.breaker import Breaker
+from holdfast.core.limits.quota import Quota
+from holdfast.core.tasks.action_rules import ActionRules
+from holdfast.core.tasks.failure import clipped
+from holdfast.core.tasks.policy import RetryPolicy
+from holdfast.core.values import bounds as limits
+from holdfast.engine.limits.declare import Guards, declare_guards
+from holdfast.engine.workers.declare import declare_action
+from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
+from holdfast.errors import Invalid
+from holdfast.net.address import Rules
+from holdfast.net.guarded_request import check_url
+from holdfast.protocol.worker import WAIT_SECONDS_MAX, Declared, Leaving, Left, Register, Registered, Terms
+from holdfast.server.auth.caller import Access
+from holdfast.server.endpoint import Asked, Endpoint, reply, worker_call
+from holdfast.server.worker_api.reports import worker_number
+
+REGISTER_BYTES_MAX = 8 * 1024 * 1024
+NAMES_MAX = 10_000
+SLOTS_MAX = 100_000
+LABELS_BYTES_MAX = 8 * 1024
+
+
+async def terms(asked: Asked) -> Response:
+    """What a worker has to keep to."""
+    worker, bounds = asked.engine.settings.worker, asked.engine.settings.limits
+    return reply(
+        Terms(
+            lease_seconds=worker.lease_seconds,
+            heartbeat_seconds=worker.heartbeat_seconds,
+            output_bytes_max=bounds.output_bytes_max,
+            queues=None if asked.caller.queues is None else sorted(asked.caller.queues),
+        )
+    )
+
+
+async def register(asked: Asked) -> Response:
+    """A new incarnation of a worker, with what its code says about its actions."""
+    body = await asked.body(Register, bytes_max=REGISTER_BYTES_MAX)
+    if not 1 <= body.slots <= SLOTS_MAX or max(len(body.actions), len(body.queues or ())) > NAMES_MAX:
+        raise Invalid(
+            f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
+        )
+    if body.labels.get(PROBE_LABEL):
+        await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
+    labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
+    queues = asked.caller.served(body.queues)
+    version = clipped(body.version, limits.NAME_CHARACTERS_MAX)
+    await _declare(asked, body, version)
+    worker_id = await asked.workers.register(
+        name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
+        actions=body.actions,
+        queues=queues,
+        slots=body.slots,
+        version=version,
+        labels=json_codec.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
+        token_id=asked.caller.token_id,
+    )
+    worker = asked.engine.settings.worker
+    return reply(
+        Registered(
+            worker_id=str(worker_id),
+            lease_seconds=worker.lease_seconds,
+            heartbeat_seconds=worker.heartbeat_seconds,
+            wait_seconds_max=WAIT_SECONDS_MAX,
+        )
+    )
+
+
+async def _declare(asked: Asked, body: Register, version: str) -> None:
+    """Keep what the worker's code says about its actions, all checked before the first is kept."""
+    if unnamed := {one.action for one in body.declares} - set(body.actions):
+        raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
+    await _require_own(asked, body)
+    for one in body.declares:
+        limits.valid_priority(one.priority)
+    declared = [(one, _policy(one, asked)) for one in body.declares]
+    guards = {one.action: Guards(breaker=Breaker.of(one.breaker), quota=Quota.of(one.quota)) for one in body.declares}
+    engine = asked.engine
+    for one, policy in declared:
+        action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
+        rules = ActionRules(queue=queue, priority=one.priority, policy=policy)
+        # Whoever asks for tasks over HTTP runs them. What launches workers is said by those who have the database.
+        await declare_action(engine.catalog, engine.tenant_id, action, rules, version=version, launcher=None)
+    if guards:
+        await declare_guards(engine, engine.tenant_id, guards)
+
+
+async def _require_own(asked: Asked, body: Register) -> None:
+    """A token for some queues declares no action of another queue, and takes none away from where it is."""
+    allowed = asked.caller.queues
+    if allowed is None:
+        return
+    require_queues(allowed, {one.queue for one in body.declares})
+    for one in body.declares:
+        known = await asked.engine.catalog.declared(asked.engine.tenant_id, one.action)
+        require_queues(allowed, () if known is None else (known.queue,))
+
+
+def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
+    known = {field.name for field in fields(RetryPolicy)}
+    if unknown := declared.policy.keys() - known:
+        raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
+    try:
+        return RetryPolicy.from_json({**asked.engine.policy_defaults.usual.to_json(), **declared.policy}).validated()
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise Invalid(
+            f"The policy of {declared.action[:80]} cannot be used: {error}.", code="invalid_policy"
+        ) from error
+
+
+async def leave(asked: Asked) -> Response:
+    """A worker is gone, and what it held is free."""
+    body = await asked.body(Leaving)
+    worker_id, right = worker_number(body.worker_id), asked.caller.worker_right
+    is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, right=right)
+    return reply(Left(is_known))
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/internal/terms", access=Access.WORKER, handler=terms, answers=Terms),
+    worker_call("/internal/workers", register, takes=Register, answers=Registered),
+    worker_call("/internal/leave", leave, takes=Leaving, answers=Left),
+)

@@ -1,0 +1,394 @@
+"""Workers that are elsewhere: the worker contract for those that keep nothing but their leases.
+
+A worker in this process carries what a claim gave it until it reports; one behind HTTP names task, attempt and token
+only, so the rest is read again here. The verbs beneath are the same, and so is the fence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.identity.access import ANY_WORKER, WorkerRight
+from holdfast.core.values import bounds
+from holdfast.engine.engine import Engine
+from holdfast.engine.launching.attach import attach
+from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled, patience_of
+from holdfast.engine.lifecycle.runs.inputs import with_inputs
+from holdfast.engine.lifecycle.tasks.claim import HELD_MAX, held_by, held_task, sees_work
+from holdfast.engine.lifecycle.tasks.claim_named import claim_task
+from holdfast.engine.lifecycle.tasks.exchange import exchange
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat, Renewals, keep_leases, renew_all, renew_ended
+from holdfast.engine.lifecycle.tasks.settle import settle
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.engine.publish import follow_up
+from holdfast.errors import LeaseLost
+from holdfast.protocol.worker import Handed, Hint
+from holdfast.server.worker_api.answers import Exchange, Renewed, Taken
+from holdfast.server.worker_api.completed_reports import Done, Reports
+from holdfast.server.worker_api.effect_calls import RemoteLedger
+from holdfast.server.worker_api.sessions import Guest, Guests, beat_workers
+from holdfast.server.worker_api.task_handout import Handing
+from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, Lobby
+from holdfast.store.database import LOCKED_OUT, Database, Session
+from holdfast.store.statements import sql
+
+_REGISTER = sql("register_worker")
+_RETIRE = sql("retire_worker")
+_READ_WORKER = sql("read_worker")
+_BEAT_WORKERS = sql("beat_workers")
+_HEARTBEAT_TASK = sql("heartbeat_task")
+_RENEW_HELD = sql("renew_held")
+_HELD_UNNAMED = sql("held_unnamed")
+
+CLAIM_MAX = 1_000
+Asking = Callable[[], Awaitable[None]]
+
+SESSIONS_MAX = 8
+"""For claims and exchanges of one server, beside its pool for everything else."""
+
+
+class RemoteWorkers:
+    """The contract on one engine. Any number of servers may offer it; nothing here is needed but for speed.
+
+    As a context, it has sessions of its own for what comes a thousand times a second.
+    """
+
+    def __init__(self, engine: Engine, *, lobby: Lobby | None = None, busy: Database | None = None) -> None:
+        """`lobby` and `busy` are those of a server, which shares them between tenants; without, it has its own."""
+        self._engine = engine
+        self._lease_seconds = engine.settings.worker.lease_seconds
+        self.ledger = RemoteLedger(engine)
+        self._reports = Reports(engine)
+        self._handing = Handing(engine)
+        self._busy = busy or engine.database
+        self.lobby = lobby or Lobby(
+            engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
+        )
+        self.guests = Guests(engine.tenant_id, self.lobby, lease_seconds=self._lease_seconds)
+
+    async def __aenter__(self) -> RemoteWorkers:
+        database, patience = self._engine.database, patience_of(self._lease_seconds)
+        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        busy, self._busy = self._busy, self._engine.database
+        await self.lobby.close()
+        await busy.close()
+
+    async def register(
+        self,
+        *,
+        name: str,
+        actions: Sequence[str],
+        queues: Sequence[str] | None,
+        slots: int,
+        version: str,
+        labels: str,
+        token_id: str = "",
+    ) -> int:
+        """A new incarnation; its id is the one to use from now on."""
+        named = [bounds.valid_action(action) for action in actions]
+        served = None if queues is None else [bounds.valid_queue(queue) for queue in queues]
+        row = await self._engine.database.fetchrow(
+            _REGISTER, name, version, served, named, slots, labels, self._engine.tenant_id, token_id or None
+        )
+        return int(row["worker_id"])
+
+    async def retire(self, worker_id: int, *, was_asked_to_stop: bool = False, right: WorkerRight = ANY_WORKER) -> bool:
+        """A worker left, or its parent saw it die: what it held goes to others now. Answers whether it was known."""
+        known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
+        if known is not None:
+            right.require(worker_id, queues=known["queues"], token_id=known["token_id"])
+        row = await self._engine.database.fetchrow(_RETIRE, worker_id, was_asked_to_stop)
+        if row is not None:
+            await Loops(self._engine).bury()
+        return row is not None
+
+    async def claim_named(self, worker_id: int, task_id: int, *, right: WorkerRight = ANY_WORKER) -> list[Handed]:
+        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
+
+        A worker that has it is handed it again: it asks because the answer got lost.
+        """
+        async with self._engine.database.session() as session:
+            guest = await self.guests.find(session, worker_id, None, right)
+            async with session.transaction():
+                held = await held_task(session, guest.identity, task_id)
+                claimed = held or await claim_task(session, guest.identity, task_id)
+                await self._handing.require_queue(session, claimed, right.queues)
+            found = await with_inputs(session, self._engine.catalog, [claimed])
+            return await self._handing.hand_out(session, found, tells_ends=True)
+
+    async def attach(
+        self, worker_id: int, task_id: int, attempt: int, token: str, *, right: WorkerRight = ANY_WORKER
+    ) -> list[Handed]:
+        """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
+        async with self._engine.database.session() as session:
+            guest = await self.guests.find(session, worker_id, None, right)
+            async with session.transaction():
+                claimed = await attach(session, guest.identity, task_id, attempt, token)
+                await self._handing.require_queue(session, claimed, right.queues)
+            found = await with_inputs(session, self._engine.catalog, [claimed])
+            return await self._handing.hand_out(session, found, tells_ends=True)
+
+    async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
+        """Extend one lease, unless its row is busy; `LeaseLost` if it expired or was never this attempt's."""
+        async with self._engine.database.transaction() as session:
+            row = await session.fetchrow(_HEARTBEAT_TASK, task_id, attempt, lease_token, self._lease_seconds)
+            if row is None:
+                raise LeaseLost(
+                    f"Attempt {attempt} of task {task_id} does not hold the lease any more.",
+                    advice="Stop the work; its result would be refused.",
+                    task_id=str(task_id),
+                )
+            await session.fetch(_BEAT_WORKERS, [row["worker_id"]], None)
+        return Renewed(
+            lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"], is_busy=row["is_busy"]
+        )
+
+    async def beat(
+        self,
+        worker_id: int,
+        task_ids: Sequence[int],
+        tokens: Sequence[UUID],
+        *,
+        health: str,
+        ended: Mapping[int, UUID] | None = None,
+        right: WorkerRight = ANY_WORKER,
+    ) -> Beat:
+        """Extend what a worker holds or has yet to report, and hear how it feels. `right` as at a claim."""
+        late = ended or {}
+        async with self._busy.session() as session:
+            await self.guests.require(session, worker_id, right)
+            found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
+            kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
+            worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
+        if worker is not None:
+            self.guests.told(worker_id, worker["state"])
+            if worker["state"] != "active":
+                self.lobby.send_away([worker_id])
+        return Beat(
+            renewed=found.renewed,
+            lost=frozenset(task_ids) - found.renewed - found.busy,
+            canceled=found.canceled,
+            busy=found.busy,
+            worker_state=None if worker is None else worker["state"],
+            lease_seconds=self._lease_seconds,
+            kept=kept,
+        )
+
+    async def complete(self, done: Done) -> None:
+        """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
+        await self._reports.prepare()
+        async with self._busy.session() as session:
+            reports, settled = await self._settle(session, done)
+        self._engine.failures.tell_all(self._engine.catalog, reports, settled.refused)
+        await follow_up(self._engine, settled.news)
+        if settled.refused:
+            [refusal] = settled.refused
+            raise LeaseLost(
+                f"Attempt {done.attempt} of task {done.task_id} was not accepted: {refusal.winner}.",
+                advice="Another attempt decides; drop this result.",
+                task_id=str(done.task_id),
+                winner=refusal.winner,
+            )
+
+    async def _settle(self, session: Session, done: Done) -> tuple[Sequence[Report], Settled]:
+        reports: Sequence[Report] = ()
+        try:
+            async with session.transaction():
+                reports = await self._reports.of(session, [done])
+                return reports, await settle(session, self._engine.catalog, reports)
+        except LOCKED_OUT:
+            await keep_leases(session, reports, lease_seconds=self._lease_seconds)
+            raise
+
+    async def exchange(
+        self,
+        worker_id: int,
+        *,
+        held: Sequence[int] | None,
+        dones: Sequence[Done],
+        queues: Sequence[str] | None,
+        limit: int,
+        known: Sequence[tuple[int, UUID]] | None = None,
+        wait_seconds: float = 0.0,
+        tells_ends: bool | None = None,
+        right: WorkerRight = ANY_WORKER,
+        is_welcome: Asking | None = None,
+    ) -> Exchange:
+        """Settle, renew and claim in one call.
+
+        What it holds and did not name is handed out again, because the answer that gave it got lost: a worker that
+        names has one such call under way at a time. With `held` None nothing is renewed, and only what `known` (all its
+        tokens) does not name is looked for. While there is nothing to tell, the answer is held back for
+        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more. `right` names the only
+        queues its caller may serve; `Forbidden` for others. One that drains gets nothing.
+        """
+        until = time.monotonic() + wait_seconds
+        if wait_seconds > 0:
+            await self.lobby.open()
+        tells_ends = held is not None if tells_ends is None else tells_ends
+        await self._reports.prepare()
+        async with self._busy.session() as session:
+            guest = await self.guests.find(
+                session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
+            )
+            answer = await self._renew(session, worker_id, held)
+            unheard = await self._unheard(session, guest, held, dones, known)
+            want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
+            rings = guest.place.rings
+            wants_look = bool(dones) or wait_seconds <= 0 or not self.lobby.is_known_empty(guest.place)
+            taken = await self._take(session, guest, dones, want if wants_look else 0)
+            tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], tells_ends=tells_ends)
+        await follow_up(self._engine, taken.settled.news)
+        answer = msgspec.structs.replace(
+            answer,
+            tasks=tasks,
+            accepted=taken.settled.accepted,
+            refused=taken.settled.refused,
+            is_draining=guest.is_draining,
+            may_have_more=taken.may_have_more,
+        )
+        while want and answer.is_silent and (left := until - time.monotonic()) > 0:
+            lanes = await self.lobby.wait(guest.place, worker_id, left, rings=rings)
+            if lanes is None:
+                break
+            if lanes is STOPPED:
+                answer = await self._renew_anew(answer, worker_id, held)
+                continue
+            rings = guest.place.rings
+            if is_welcome is not None:
+                await self._ask_again(is_welcome, guest, lanes)
+            found = await self._look(worker_id, guest, want, lanes, tells_ends=tells_ends)
+            if found is None:
+                break
+            tasks, may_have_more = found
+            answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=may_have_more)
+        if answer.is_draining != guest.is_draining:
+            answer = msgspec.structs.replace(answer, is_draining=guest.is_draining)
+        return answer
+
+    async def wait(
+        self,
+        worker_id: int,
+        *,
+        queues: Sequence[str] | None,
+        wait_seconds: float,
+        right: WorkerRight = ANY_WORKER,
+        takes_work: bool = True,
+    ) -> Hint:
+        """Wait until there may be work, for one that `takes_work`, or an attempt of the worker was asked to stop."""
+        await self.lobby.open()
+        async with self._busy.session() as session:
+            guest = await self.guests.find(session, worker_id, queues, right, is_brief=True)
+            rings = guest.place.rings
+            if guest.is_draining and takes_work:
+                return Hint(work=False, draining=True)
+            has_look = takes_work and not self.lobby.is_known_empty(guest.place)
+            if has_look and await sees_work(session, guest.identity):
+                return Hint(work=True)
+        if not takes_work:
+            lanes = await self.lobby.wait(None, worker_id, wait_seconds, rings=rings)
+            return Hint(work=False, draining=guest.is_draining, stop=lanes is STOPPED)
+        self.lobby.looked(guest.place, rings, is_more=False)
+        lanes = await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings)
+        if lanes is STOPPED:
+            return Hint(work=False, draining=guest.is_draining, stop=True)
+        if lanes is not None and guest.is_draining:
+            self.lobby.pass_on(guest.place, lanes)
+        return Hint(work=lanes is not None and not guest.is_draining, draining=guest.is_draining)
+
+    async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
+        nothing = Exchange(
+            tasks=[], accepted=0, refused=[], lost=[], canceled=[], is_draining=False, may_have_more=False
+        )
+        if not held:
+            return nothing
+        found = Renewals.of(await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds))
+        return msgspec.structs.replace(
+            nothing,
+            lost=[task_id for task_id in held if task_id not in found.renewed | found.busy],
+            canceled=list(found.canceled),
+            busy=list(found.busy),
+        )
+
+    async def _renew_anew(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
+        """An attempt of one who waits was asked to stop: the answer says which."""
+        async with self._busy.session() as session:
+            found = await self._renew(session, worker_id, held)
+        return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
+
+    async def _unheard(
+        self,
+        session: Session,
+        guest: Guest,
+        held: Sequence[int] | None,
+        dones: Sequence[Done],
+        known: Sequence[tuple[int, UUID]] | None,
+    ) -> list[Claimed]:
+        """What the worker holds and does not know of."""
+        identity = guest.identity
+        if known is not None:
+            found = await held_by(session, identity, known)
+        elif held is not None:
+            named = [*held, *(done.task_id for done in dones)]
+            rows = await session.fetch(_HELD_UNNAMED, identity.worker_id, named, self._lease_seconds, HELD_MAX)
+            found = [Claimed(*row) for row in rows]
+        else:
+            return []
+        return await with_inputs(session, self._engine.catalog, found)
+
+    async def _take(
+        self, session: Session, guest: Guest, dones: Sequence[Done], want: int, *, lanes: Lanes | None = None
+    ) -> Taken:
+        if not dones and not want:
+            return Taken([], NOTHING_SETTLED, may_have_more=False)
+        rings = guest.place.rings
+        reports = await self._reports.of(session, dones)
+        with guest.claiming() as claimer:
+            if lanes is not None:
+                claimer.expect(lanes, now=time.monotonic())
+            done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
+            may_have_more = bool(want) and claimer.may_have_more
+        self._engine.failures.tell_all(self._engine.catalog, reports, done.settled.refused)
+        if want:
+            self.lobby.looked(
+                guest.place, rings, is_more=bool(done.claimed) and may_have_more, has_missed=claimer.has_missed
+            )
+        return Taken(done.claimed, done.settled, may_have_more)
+
+    async def _ask_again(self, is_welcome: Asking, guest: Guest, lanes: Lanes) -> None:
+        """Before one who waited takes something: who is welcome no longer leaves the turn to the next one."""
+        try:
+            await is_welcome()
+        except BaseException:
+            self.lobby.pass_on(guest.place, lanes)
+            raise
+
+    async def _look(
+        self, worker_id: int, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool
+    ) -> tuple[list[Handed], bool] | None:
+        """Claim again, for one who waited and was called: what it got, and whether there may be more.
+
+        None for one who may not any more, and leaves the turn.
+        """
+        async with self._busy.session() as session:
+            taken = await self._take(session, guest, (), want, lanes=lanes)
+            if not taken.claimed and not await self.guests.may_claim(session, worker_id, guest):
+                self.lobby.pass_on(guest.place, lanes)
+                return None
+            return await self._handing.hand_out(session, taken.claimed, tells_ends=tells_ends), taken.may_have_more
+
+    async def _alive(self, worker_ids: Sequence[int]) -> None:
+        """Write down who waits here, and take note of who drains or is gone."""
+        states = await beat_workers(self._engine.database, worker_ids)
+        self.guests.hear(worker_ids, states)
+        self.lobby.send_away(one for one in worker_ids if states.get(one) != "active")

@@ -1,0 +1,217 @@
+"""The worker contract for those who registered: claim, beat, complete, or all of it at once; and wait for work.
+
+Whoever waits is let go when it hangs up, so that nothing is claimed for nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from holdfast.codec import json_codec
+from holdfast.core.values import bounds
+from holdfast.errors import Invalid
+from holdfast.protocol.worker import (
+    WAIT_SECONDS_MAX,
+    Accepted,
+    Batch,
+    Beaten,
+    Claim,
+    Completion,
+    Exchanged,
+    Extended,
+    Given,
+    Handed,
+    Hint,
+    Id,
+    Lease,
+    Pulsed,
+    Refused,
+    Wait,
+)
+from holdfast.server.auth.caller import Access
+from holdfast.server.disconnect import while_here
+from holdfast.server.endpoint import Asked, reply, worker_call
+from holdfast.server.worker_api.registration import LABELS_BYTES_MAX, REGISTER_BYTES_MAX, SLOTS_MAX
+from holdfast.server.worker_api.reports import ENVELOPE_BYTES, done_of, lease_of, worker_number
+
+EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
+
+
+async def claim(asked: Asked) -> Response:
+    """One named task, or as many as are wanted of some queues."""
+    body = await asked.body(Claim)
+    workers, worker_id = asked.workers, worker_number(body.worker_id)
+    right = asked.caller.worker_right
+    if body.task_id is not None:
+        tasks = await workers.claim_named(worker_id, bounds.task_number(body.task_id), right=right)
+        return reply(Given(tasks=await _with_capabilities(asked, tasks)))
+    seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
+    _require_few(body.held or ())
+    taking = workers.exchange(
+        worker_id,
+        held=_numbers(body.held),
+        dones=(),
+        queues=body.queues,
+        limit=limit,
+        wait_seconds=seconds,
+        tells_ends=True,
+        right=right,
+        is_welcome=asked.require_welcome,
+    )
+    done = await (while_here(asked, taking) if seconds else taking)
+    tasks = await _with_capabilities(asked, done.tasks)
+    lost, canceled, busy = (list(map(str, some)) for some in (done.lost, done.canceled, done.busy))
+    return reply(Given(tasks=tasks, lost=lost, canceled=canceled, busy=busy))
+
+
+async def wait(asked: Asked) -> Response:
+    """Whether there may be work, as soon as there is."""
+    body = await asked.body(Wait)
+    seconds = _wait_seconds(body.wait_seconds)
+    waiting = asked.workers.wait(
+        worker_number(body.worker_id),
+        queues=body.queues,
+        wait_seconds=seconds,
+        right=asked.caller.worker_right,
+        takes_work=body.takes_work,
+    )
+    return reply(await while_here(asked, waiting))
+
+
+async def heartbeat(asked: Asked) -> Response:
+    """Extend one lease."""
+    body = await asked.body(Lease)
+    task_id, attempt, lease_token = lease_of(body)
+    asked.caller.require_attempt(task_id, attempt)
+    renewed = await asked.workers.heartbeat(task_id, attempt, lease_token)
+    capability_token = await asked.house.door.capabilities.renewed(
+        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, asked.caller.token_id
+    )
+    return reply(
+        Extended(
+            lease_expires_at=renewed.lease_expires_at,
+            cancel_requested=renewed.cancel_requested,
+            capability_token=capability_token,
+            busy=renewed.is_busy,
+        )
+    )
+
+
+async def heartbeats(asked: Asked) -> Response:
+    """Extend everything that a worker holds."""
+    body = await asked.body(Pulsed, bytes_max=REGISTER_BYTES_MAX)
+    for ids, tokens in ((body.task_ids, body.lease_tokens), (body.ended_ids, body.ended_tokens)):
+        if len(ids) != len(tokens) or len(ids) > SLOTS_MAX:
+            raise Invalid(f"At most {SLOTS_MAX} leases, each with its token.", code="invalid_batch")
+    beat = await asked.workers.beat(
+        worker_number(body.worker_id),
+        [bounds.task_number(task_id) for task_id in body.task_ids],
+        body.lease_tokens,
+        health=json_codec.encode(body.health, bytes_max=LABELS_BYTES_MAX, what="health").decode(),
+        ended=dict(zip(map(bounds.task_number, body.ended_ids), body.ended_tokens, strict=True)),
+        right=asked.caller.worker_right,
+    )
+    return reply(
+        Beaten(
+            renewed=[str(task_id) for task_id in beat.renewed],
+            canceled=[str(task_id) for task_id in beat.canceled],
+            worker_state=beat.worker_state,
+            crew=beat.crew,
+            rank=beat.rank,
+            lease_seconds=beat.lease_seconds,
+            kept=[str(task_id) for task_id in beat.kept],
+            busy=[str(task_id) for task_id in beat.busy],
+        )
+    )
+
+
+async def complete(asked: Asked) -> Response:
+    """Settle one attempt."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
+    done = done_of(body, bytes_max)
+    asked.caller.require_attempt(done.task_id, done.attempt)
+    await asked.workers.complete(done)
+    return reply(Accepted(str(done.task_id), done.attempt))
+
+
+async def exchange(asked: Asked) -> Response:
+    """Settle, renew and claim in one call."""
+    bytes_max = asked.engine.settings.limits.output_bytes_max
+    body = await asked.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
+    _require_few(body.held or (), body.completions, body.known or ())
+    seconds = _wait_seconds(body.wait_seconds)
+    doing = asked.workers.exchange(
+        worker_number(body.worker_id),
+        held=_numbers(body.held),
+        known=None if body.known is None else _known(body),
+        right=asked.caller.worker_right,
+        dones=[done_of(one, bytes_max) for one in body.completions],
+        queues=body.queues,
+        limit=_limit(body.limit, lowest=0),
+        wait_seconds=seconds,
+        is_welcome=asked.require_welcome,
+    )
+    done = await (while_here(asked, doing) if seconds else doing)
+    return reply(
+        Exchanged(
+            tasks=await _with_capabilities(asked, done.tasks),
+            accepted=done.accepted,
+            refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
+            lost=[str(task_id) for task_id in done.lost],
+            canceled=[str(task_id) for task_id in done.canceled],
+            busy=[str(task_id) for task_id in done.busy],
+            draining=done.is_draining,
+            more=done.may_have_more,
+            lease_seconds=asked.engine.settings.worker.lease_seconds,
+        )
+    )
+
+
+async def _with_capabilities(asked: Asked, tasks: list[Handed]) -> list[Handed]:
+    """With the right to speak for each attempt, for those who run it; who keeps leases by heartbeats needs none."""
+    if not tasks or tasks[0].lease_expires_at is None:
+        return tasks
+    return await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)
+
+
+def _require_few(*named: Sequence[Any]) -> None:
+    if max(map(len, named)) > bounds.BATCH_MAX:
+        raise Invalid(f"At most {bounds.BATCH_MAX} at once.", code="invalid_batch", advice="Send several batches.")
+
+
+def _numbers(held: Sequence[Id] | None) -> list[int] | None:
+    return None if held is None else [bounds.task_number(task_id) for task_id in held]
+
+
+def _known(body: Batch) -> list[tuple[int, Any]]:
+    known = body.known or []
+    if len(known) != len(body.known_tasks):
+        raise Invalid("Every known token goes with its task in known_tasks.", code="invalid_batch")
+    return [(bounds.task_number(task_id), token) for task_id, token in zip(body.known_tasks, known, strict=True)]
+
+
+def _limit(limit: int, *, lowest: int) -> int:
+    if not lowest <= limit <= bounds.BATCH_MAX:
+        raise Invalid(f"The limit must be from {lowest} to {bounds.BATCH_MAX}, not {limit}.", code="invalid_limit")
+    return limit
+
+
+def _wait_seconds(seconds: float) -> float:
+    if not (math.isfinite(seconds) and 0 <= seconds <= WAIT_SECONDS_MAX):
+        raise Invalid(f"wait_seconds must be from 0 to {WAIT_SECONDS_MAX:g}, not {seconds:g}.", code="invalid_wait")
+    return seconds
+
+
+ENDPOINTS = (
+    worker_call("/internal/task-claim", claim, takes=Claim, answers=Given),
+    worker_call("/internal/wait", wait, takes=Wait, answers=Hint),
+    worker_call("/internal/heartbeat", heartbeat, takes=Lease, answers=Extended, access=Access.ATTEMPT),
+    worker_call("/internal/heartbeats", heartbeats, takes=Pulsed, answers=Beaten),
+    worker_call("/internal/task-complete", complete, takes=Completion, answers=Accepted, access=Access.ATTEMPT),
+    worker_call("/internal/exchange", exchange, takes=Batch, answers=Exchanged),
+)

@@ -1,0 +1,86 @@
+"""Handing claimed tasks out to workers elsewhere, as they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.identity.access import require_queues
+from holdfast.core.tasks.outcome import Failed
+from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Claimed, report_of
+from holdfast.engine.lifecycle.tasks.settle_one_by_one import settle_together
+from holdfast.protocol.worker import Handed
+from holdfast.store.catalog import Lane
+from holdfast.store.database import Session
+from holdfast.store.statements import sql
+
+_LEASE_ENDS = sql("lease_ends")
+
+
+class Handing:
+    """For the workers of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def require_queue(self, session: Session, claimed: Claimed, allowed: Collection[str] | None) -> None:
+        """Refuse after the claim, which is undone: only its row says for sure which queue it is of."""
+        if allowed is not None:
+            await self._engine.catalog.learn([claimed.lane_id], (), session=session)
+            require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
+
+    async def hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[Handed]:
+        """Give claimed tasks to a worker; a node that cannot have its input fails here instead."""
+        if not claimed:
+            return []
+        faulty = [one for one in claimed if one.fault is not None]
+        if faulty:
+            await self._fail(session, faulty)
+            claimed = [one for one in claimed if one.fault is None]
+        catalog = self._engine.catalog
+        await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed}, session=session)
+        # One claim has one token for all it takes, and few lanes and policies.
+        tokens = {token: str(token) for token in {one.lease_token for one in claimed}}
+        terms = {
+            (lane_id, policy_id): (catalog.lane(lane_id), catalog.policy(policy_id))
+            for lane_id, policy_id in {(one.lane_id, one.policy_id) for one in claimed}
+        }
+        ends: dict[int, datetime | None] = (
+            {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
+            if tells_ends
+            else dict.fromkeys(one.task_id for one in claimed)
+        )
+        return [
+            _handed(one, *terms[one.lane_id, one.policy_id], tokens[one.lease_token], ends[one.task_id])
+            for one in claimed
+            if one.task_id in ends
+        ]
+
+    async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
+        await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
+        reports = [report_of(one, Failed(one.fault)) for one in faulty if one.fault is not None]
+        settled = await settle_together(session, self._engine.catalog, reports)
+        self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
+
+
+def _handed(
+    claimed: Claimed, lane: Lane, policy: RetryPolicy, lease_token: str, lease_expires_at: datetime | None
+) -> Handed:
+    return Handed(
+        task_id=str(claimed.task_id),
+        attempt=claimed.attempt,
+        lease_token=lease_token,
+        lease_expires_at=lease_expires_at,
+        action=lane.action,
+        queue=lane.queue,
+        tenant=lane.tenant,
+        input=msgspec.Raw(claimed.input),
+        tags=list(claimed.tags or ()),
+        run_id=None if claimed.run_id is None else str(claimed.run_id),
+        timeout_seconds=policy.timeout_seconds,
+        memory_bytes_max=policy.memory_bytes_max,
+    )

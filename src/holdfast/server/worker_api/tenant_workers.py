@@ -1,0 +1,56 @@
+"""The crews of a server: workers elsewhere, of every tenant, over one set of sessions and one LISTEN."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from types import TracebackType
+
+from holdfast.engine.engine import TENANTS_MAX, Engine
+from holdfast.engine.leases import patience_of
+from holdfast.server.worker_api.remote_workers import SESSIONS_MAX, RemoteWorkers
+from holdfast.server.worker_api.sessions import beat_workers
+from holdfast.server.worker_api.wait_registry import Lobby
+from holdfast.store.database import Database
+from holdfast.store.tenancy import TenantDatabase
+
+
+class Crews:
+    """Open it with `async with Crews(engine) as crews`; `crews.of(tenant_id)` is the worker contract for one tenant."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._crews: OrderedDict[int, RemoteWorkers] = OrderedDict()
+        self._busy: Database = engine.database
+        self.lobby = Lobby(
+            engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
+        )
+
+    async def __aenter__(self) -> Crews:
+        patience = patience_of(self._engine.settings.worker.lease_seconds)
+        self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        busy, self._busy = self._busy, self._engine.database
+        await self.lobby.close()
+        await busy.close()
+
+    def of(self, tenant_id: int) -> RemoteWorkers:
+        """The contract for one tenant, behind its wall."""
+        if (crew := self._crews.pop(tenant_id, None)) is None:
+            busy = TenantDatabase(self._busy, tenant_id)
+            crew = RemoteWorkers(self._engine.of(tenant_id), lobby=self.lobby, busy=busy)
+        self._crews[tenant_id] = crew
+        while len(self._crews) > TENANTS_MAX:
+            self._crews.popitem(last=False)
+        return crew
+
+    async def _alive(self, worker_ids: Sequence[int]) -> None:
+        """Write down who waits here, and tell their crews who drains or is gone."""
+        states = await beat_workers(self._engine.database, worker_ids)
+        for crew in self._crews.values():
+            crew.guests.hear(worker_ids, states)
+        self.lobby.send_away(one for one in worker_ids if states.get(one) != "active")

@@ -1,0 +1,283 @@
+"""The lobby: where workers elsewhere wait for work, so that none of them has to ask again and again.
+
+One LISTEN serves everybody who waits in this process. A ring calls the few who have waited longest among those who can
+run what it announces; whoever finds all it wanted calls the next few. So one task wakes two workers, not two hundred.
+Rings may be lost: once a poll, one of each kind looks for all of them. Nothing here is needed but for speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from weakref import WeakValueDictionary
+
+from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity
+from holdfast.store.catalog import Catalog, Lane
+from holdfast.store.database import TROUBLE, Database
+from holdfast.wakeups.listener import Listener
+from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
+
+log = logging.getLogger("holdfast.lobby")
+
+RUNNERS = 2
+"""How many one ring calls of each kind."""
+AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
+"""After which pause somebody looks again for work that others held, at first and at last."""
+BEAT_SECONDS = 8.0
+"""How often those who wait are written down as alive."""
+
+Lanes = tuple[int, ...]
+STOPPED: Lanes = (-1,)
+"""What one who waits is called with when an attempt that it holds was asked to stop."""
+UNHEARD_MAX = 1_000
+UNHEARD_SECONDS_MAX = 10.0
+_Kind = tuple[int, frozenset[str], frozenset[str] | None]
+
+
+class Place:
+    """Where workers of one kind wait: same tenant, same actions, same queues."""
+
+    __slots__ = (
+        "__weakref__",
+        "actions",
+        "again_seconds",
+        "is_empty",
+        "is_looked_at_again",
+        "looked_at",
+        "queues",
+        "rings",
+        "tenant_id",
+        "waiting",
+    )
+
+    def __init__(self, tenant_id: int, identity: WorkerIdentity) -> None:
+        self.tenant_id = tenant_id
+        self.actions = frozenset(identity.actions)
+        self.queues = None if identity.queues is None else frozenset(identity.queues)
+        self.waiting: deque[asyncio.Future[Lanes | None]] = deque()
+        self.rings = 0
+        self.is_empty = False
+        """Somebody looked in vain, and nothing was announced since."""
+        self.looked_at = 0.0
+        self.again_seconds = AGAIN_SECONDS_FIRST
+        self.is_looked_at_again = False
+        """One of them is about to be called, to look for work that others held."""
+
+    def serves(self, lane: Lane) -> bool:
+        is_ours = lane.tenant_id == self.tenant_id and lane.action in self.actions
+        return is_ours and (self.queues is None or lane.queue in self.queues)
+
+    def call(self, count: int, lanes: Lanes = ()) -> None:
+        """Wake those who have waited longest."""
+        while self.waiting and count:
+            turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_result(lanes)
+                count -= 1
+
+
+class Lobby:
+    """`wait` at a place until called. Starts to listen when the first one waits; `close` sends everybody away."""
+
+    def __init__(
+        self,
+        database: Database,
+        catalog: Catalog,
+        *,
+        poll_seconds: float,
+        alive: Callable[[Sequence[int]], Awaitable[None]],
+    ) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._poll_seconds = poll_seconds
+        self._alive = alive
+        # Kept by whoever uses them: a place that no worker knows any more is gone.
+        self._places: WeakValueDictionary[_Kind, Place] = WeakValueDictionary()
+        self._here: dict[int, set[asyncio.Future[Lanes | None]]] = {}
+        """Who waits, and the turns they wait for."""
+        self._unheard: dict[int, float] = {}
+        """Workers that did not wait here when they were called to stop something, and when that was."""
+        self._listener: Listener | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = asyncio.Lock()
+        self._is_closed = False
+
+    def place(self, tenant_id: int, identity: WorkerIdentity) -> Place:
+        """The place of this worker's kind."""
+        queues = None if identity.queues is None else frozenset(identity.queues)
+        key = (tenant_id, frozenset(identity.actions), queues)
+        if (found := self._places.get(key)) is None:
+            found = self._places[key] = Place(tenant_id, identity)
+        return found
+
+    def looked(self, place: Place, rings: int, *, is_more: bool, has_missed: bool = False) -> None:
+        """Somebody looked for work; `rings` is what the place had heard before. Where there is more, call the next.
+
+        Work that others held just now is looked for again in a moment: nothing tells when they let go.
+        """
+        if not has_missed:
+            place.again_seconds = AGAIN_SECONDS_FIRST
+        elif not place.is_looked_at_again:
+            place.is_looked_at_again = True
+            asyncio.get_running_loop().call_later(place.again_seconds, self._look_again, place)
+            place.again_seconds = min(place.again_seconds * 2, AGAIN_SECONDS_MAX)
+        if is_more:
+            place.is_empty = False
+            place.call(RUNNERS)
+        elif place.rings == rings and self._listener is not None:
+            place.is_empty, place.looked_at = True, time.monotonic()
+
+    def _look_again(self, place: Place) -> None:
+        place.is_looked_at_again = False
+        self._announce(place, ())
+
+    def pass_on(self, place: Place, lanes: Lanes) -> None:
+        """Somebody was called and cannot take anything: the turn is the next one's."""
+        place.is_empty = False
+        place.call(1, lanes)
+
+    def send_away(self, worker_ids: Iterable[int]) -> None:
+        """Let these wait no longer: there is something to tell them."""
+        for worker_id in worker_ids:
+            for turn in self._here.get(worker_id, ()):
+                if not turn.done():
+                    turn.set_result(None)
+
+    def is_known_empty(self, place: Place) -> bool:
+        """Whether a look would be in vain, as far as anybody can tell from here."""
+        return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
+
+    async def wait(self, place: Place | None, worker_id: int, seconds: float, *, rings: int) -> Lanes | None:
+        """Wait for a call: the lanes that were announced, `STOPPED`, or None when the time is over.
+
+        `rings` is what the place had heard before the worker looked in vain: who was called meanwhile looks again.
+        Without a place there is nothing but stops to wait for.
+        """
+        await self.open()
+        if self._is_closed:
+            return None
+        if time.monotonic() - self._unheard.pop(worker_id, float("-inf")) < UNHEARD_SECONDS_MAX:
+            return STOPPED
+        if place is not None and place.rings != rings:
+            return ()
+        turn: asyncio.Future[Lanes | None] = asyncio.get_running_loop().create_future()
+        if place is not None:
+            place.waiting.append(turn)
+        self._here.setdefault(worker_id, set()).add(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                return await turn
+        except TimeoutError:
+            return None
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result() is STOPPED:
+                self._unheard[worker_id] = time.monotonic()
+            elif place is not None and turn.done() and not turn.cancelled() and turn.result() is not None:
+                # Called and gone in the same moment: the turn is the next one's.
+                place.call(1, turn.result() or ())
+            raise
+        finally:
+            self._leave(place, turn, worker_id)
+
+    def _on_stop(self, _turn: int, worker_ids: Sequence[int]) -> None:
+        """Attempts of these workers were asked to stop."""
+        now = time.monotonic()
+        for worker_id in worker_ids:
+            turns = [turn for turn in self._here.get(worker_id, ()) if not turn.done()]
+            for turn in turns:
+                turn.set_result(STOPPED)
+            if not turns:
+                self._unheard[worker_id] = now
+        if len(self._unheard) > UNHEARD_MAX:
+            self._unheard = {one: at for one, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
+
+    def _leave(self, place: Place | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
+        if place is not None and turn in place.waiting:
+            place.waiting.remove(turn)
+        turns = self._here[worker_id]
+        turns.discard(turn)
+        if not turns:
+            del self._here[worker_id]
+
+    async def close(self) -> None:
+        """Nobody waits here any more."""
+        self._is_closed = True
+        for place in list(self._places.values()):
+            while place.waiting:
+                turn = place.waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._listener is not None:
+            await self._listener.close()
+
+    async def open(self) -> None:
+        """Listen from now on. Before a first look, so that nothing is announced between the two."""
+        if self._listener is not None:
+            return
+        async with self._starting:
+            if self._listener is None and not self._is_closed:
+                listener = Listener(self._database, WAKE_CHANNEL, self._on_ring, also={STOP_CHANNEL: self._on_stop})
+                await listener.start()
+                self._listener = listener
+                self._begin(self._poll(), "holdfast-lobby-poll")
+                self._begin(self._beat(), "holdfast-lobby-beat")
+
+    def _begin(self, work: Awaitable[None], name: str) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_ring(self, _turn: int, lanes: Sequence[int]) -> None:
+        if not lanes:
+            # The connection was lost and is back: anything may have happened.
+            for place in list(self._places.values()):
+                self._announce(place, ())
+            return
+        known = [lane for lane in lanes if self._catalog.knows_lane(lane)]
+        self._ring(known)
+        if len(known) < len(lanes):
+            self._begin(self._learn([lane for lane in lanes if lane not in set(known)]), "holdfast-lobby-learn")
+
+    async def _learn(self, lanes: Sequence[int]) -> None:
+        try:
+            await self._catalog.learn(lanes, ())
+        except TROUBLE as error:
+            log.warning("could not read which workers a ring is for, the poll will find it: %s", error)
+            return
+        self._ring([lane for lane in lanes if self._catalog.knows_lane(lane)])
+
+    def _ring(self, lanes: Iterable[int]) -> None:
+        named = [(lane, self._catalog.lane(lane)) for lane in lanes]
+        if named:
+            for place in list(self._places.values()):
+                if served := tuple(lane_id for lane_id, lane in named if place.serves(lane)):
+                    self._announce(place, served)
+
+    def _announce(self, place: Place, lanes: Lanes) -> None:
+        place.rings += 1
+        place.is_empty = False
+        place.call(RUNNERS, lanes)
+
+    async def _poll(self) -> None:
+        """Send one of each kind to look, in case a ring was lost."""
+        while True:
+            await asyncio.sleep(self._poll_seconds * random.uniform(0.75, 1.25))
+            for place in list(self._places.values()):
+                place.call(1)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            if self._here:
+                try:
+                    await self._alive(list(self._here))
+                    self._database.outage.answered("waiting workers")
+                except TROUBLE as error:
+                    self._database.outage.failed("waiting workers", error)

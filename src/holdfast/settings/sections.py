@@ -1,0 +1,313 @@
+"""The sections of the settings: what workers, loops, retries, carriers, doors and launchers go by.
+
+Each field declares its name, its default, its bounds and what it means; `settings` puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.settings.option import setting
+
+POSTGRES, SQS, REDIS = "postgres", "sqs", "redis"
+TEXT, JSON = "text", "json"
+_DAY_SECONDS = 24 * 60 * 60
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How workers claim, hold and give up work."""
+
+    lease_seconds: float = setting(10.0, "How long a claim holds without a heartbeat.", lowest=0.3, highest=3600)
+    heartbeat_seconds: float = setting(
+        3.0, "How often leases are extended; at most a third of lease_seconds.", lowest=0.1, highest=1200
+    )
+    slots: int = setting(100, "Attempts one worker process runs at once.", lowest=1, highest=100_000)
+    processes: int = setting(1, "Worker processes under one parent.", lowest=1, highest=1024)
+    poll_seconds: float = setting(1.0, "The longest wait for work when no wake-up arrives.", lowest=0.01, highest=300)
+    shutdown_seconds: float = setting(30.0, "How long a stopping worker lets attempts finish.", highest=86400)
+    cancel_grace_seconds: float = setting(
+        10.0, "How long a canceled or timed-out attempt may clean up before it is forced.", highest=86400
+    )
+    launch_seconds: float = setting(
+        120.0,
+        "How long a launched worker may take to attach before it counts as lost.",
+        lowest=1,
+        highest=86400,
+    )
+    probe_url: str | None = setting(
+        None, "URL of this worker that the server asks now and then whether it is well.", kind=str
+    )
+    timeout_seconds: float | None = setting(
+        None,
+        "The execution limit of actions that set none; without it they may run for ever.",
+        kind=float,
+        lowest=0.001,
+        highest=10 * 365 * _DAY_SECONDS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How often the repair passes run, and how long history is kept."""
+
+    reap_seconds: float = setting(1.0, "Pause between passes over expired leases.", lowest=0.01, highest=3600)
+    reconcile_seconds: float = setting(
+        0.5, "Pause between passes over due retries and delayed tasks.", lowest=0.01, highest=3600
+    )
+    sweep_seconds: float = setting(
+        1.0, "Pause between passes over dead letters and campaigns.", lowest=0.01, highest=3600
+    )
+    schedule_seconds: float = setting(1.0, "Pause between passes over schedules.", lowest=0.01, highest=3600)
+    vacuum_seconds: float = setting(1.0, "Pause between vacuums of the live table.", lowest=0.1, highest=86400)
+    retention_days: float = setting(30.0, "How long completed work is kept.", lowest=0.01, highest=36500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """The defaults of every retry policy."""
+
+    enabled: bool = setting(True, "Whether failures are retried at all.", flat_name="retry_enabled")
+    max_retries: int | None = setting(
+        None,
+        "Retries after the first attempt of a task. Unset: 3, and 1 for actions with a launcher.",
+        kind=int,
+        highest=10_000,
+        aliases=("MAX_RETRIES",),
+    )
+    max_losses: int = setting(3, "Retries after lost attempts of a task.", highest=10_000)
+    unclassified: bool = setting(
+        False,
+        "Whether failures that no rule, exception type, code or message pattern matches are retried too.",
+        flat_name="retry_unclassified",
+    )
+    base_backoff_secs: float = setting(
+        1.0, "Pause before the first retry.", highest=30 * _DAY_SECONDS, flat_name="retry_base_backoff_secs"
+    )
+    max_backoff_secs: float = setting(
+        300.0,
+        "The longest pause, before jitter.",
+        highest=30 * _DAY_SECONDS,
+        flat_name="retry_max_backoff_secs",
+    )
+    backoff_multiplier: float = setting(
+        2.0,
+        "Growth of the pause from retry to retry.",
+        lowest=1,
+        highest=1000,
+        flat_name="retry_backoff_multiplier",
+    )
+    jitter_factor: float = setting(
+        0.2, "Random spread of the pause, as a part of it.", highest=0.999, flat_name="retry_jitter_factor"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """The largest bodies that are accepted."""
+
+    input_bytes_max: int = setting(_MEBIBYTE, "Encoded input of one task.", lowest=1, highest=256 * _MEBIBYTE)
+    output_bytes_max: int = setting(8 * _MEBIBYTE, "Encoded output of one task.", lowest=1, highest=256 * _MEBIBYTE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeSettings:
+    """What carries wake-ups. `{queue}` in an address stands for the name of the task's queue."""
+
+    over: str = setting(
+        POSTGRES,
+        "What carries wake-ups to workers; all but postgres also need `holdfast wake on`, once.",
+        choices=(POSTGRES, SQS, REDIS),
+        takes_reference=True,
+        flat_name="wake",
+    )
+    address: str | None = setting(
+        None,
+        "Where a carrier of your own is, as its factory understands it.",
+        kind=str,
+        is_secret=True,
+        flat_name="wake_address",
+    )
+    redis_url: str | None = setting(
+        None,
+        "Redis for wake-ups.",
+        kind=str,
+        is_secret=True,
+        aliases=("REDIS_URL", "TASK_TRACKING_REDIS_URL"),
+    )
+    redis_key_prefix: str = setting(
+        "holdfast", "Prefix of Redis keys; the stream is PREFIX:wake.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
+    )
+    sqs_queue_url: str | None = setting(
+        None, "SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
+    )
+    sqs_dead_letter_url: str | None = setting(
+        None, "The dead-letter queue of that queue: hints there are sent again while their task waits.", kind=str
+    )
+    visibility_seconds: float = setting(
+        30.0,
+        "How long a received hint is hidden from other workers, and how often it is renewed.",
+        lowest=1,
+        highest=43200,
+    )
+    hints_max: int = setting(
+        100, "Outstanding hints per queue; `holdfast wake on` stores it.", lowest=1, highest=100_000
+    )
+    resend_seconds: float = setting(
+        30.0, "When a hint is sent again while its task still waits; doubled each time.", lowest=0.05, highest=86400
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """How many requests the server takes from one caller, one tenant, and nobody known; workers are not counted."""
+
+    peer_requests_per_second: float = setting(
+        500.0, "Requests from one address without a known caller, on average.", lowest=0.1, highest=1e6
+    )
+    peer_requests_burst: int = setting(
+        1000, "Requests from one address without a known caller at once.", lowest=1, highest=1_000_000
+    )
+    caller_requests_per_second: float = setting(200.0, "Requests of one caller, on average.", lowest=0.1, highest=1e6)
+    caller_requests_burst: int = setting(400, "Requests of one caller at once.", lowest=1, highest=1_000_000)
+    tenant_requests_per_second: float = setting(500.0, "Requests of one tenant, on average.", lowest=0.1, highest=1e6)
+    tenant_requests_burst: int = setting(1000, "Requests of one tenant at once.", lowest=1, highest=1_000_000)
+    caller_streams_max: int = setting(
+        1024,
+        "Streams of events and waits for an end that one caller may have open on one server.",
+        lowest=1,
+        highest=1_000_000,
+    )
+    tenant_streams_max: int = setting(
+        3072,
+        "Streams of events and answers held back that one tenant may have on one server, which takes 4096 connections.",
+        lowest=1,
+        highest=1_000_000,
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses and networks of proxies whose `X-Forwarded-For` says whose address is counted, comma-separated.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthSettings:
+    """Who may sign in."""
+
+    google_client_ids: tuple[str, ...] = setting(
+        (),
+        "Accepted audiences of Google ID tokens, comma-separated. Setting it lets members sign in with Google.",
+        aliases=("TASK_DASHBOARD_GOOGLE_CLIENT_IDS",),
+    )
+    google_jwks_url: str = setting("https://www.googleapis.com/oauth2/v3/certs", "Where Google's keys are.")
+    oidc_issuer: str | None = setting(
+        None, "Another issuer of ID tokens, exactly as its tokens say it in `iss`.", kind=str
+    )
+    oidc_audiences: tuple[str, ...] = setting((), "Accepted audiences of its ID tokens, comma-separated.")
+    oidc_jwks_url: str | None = setting(None, "Where its keys are, the `jwks_uri` of its discovery document.", kind=str)
+    oidc_hd: tuple[str, ...] = setting(
+        (), "Hosted domains (`hd`) people must belong to, comma-separated; without it only membership counts."
+    )
+    token_cache_seconds: float = setting(
+        5.0, "How long a verified token is believed before it is looked up again.", highest=60
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressSettings:
+    """Where the engine may send requests that others asked for: webhooks and probes."""
+
+    allow: tuple[str, ...] = setting(
+        (),
+        "Networks, addresses and host names that may be asked although they are not public, comma-separated.",
+        flat_name="egress_allow",
+    )
+    ports: str = setting("80,443,8080,8443", "Ports that may be asked; `*` opens every one.", flat_name="egress_ports")
+    proxy: str | None = setting(
+        None,
+        "Proxy that all such requests go through; it resolves names, so it must refuse inner addresses itself.",
+        kind=str,
+        is_secret=True,
+        flat_name="egress_proxy",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """How events are delivered, and workers probed."""
+
+    timeout_seconds: float = setting(
+        10.0, "How long a receiver may take to answer.", lowest=0.05, highest=25, flat_name="webhook_timeout_seconds"
+    )
+    failures_max: int = setting(
+        20,
+        "Failed deliveries of one event in a row that pause its webhook.",
+        lowest=1,
+        highest=10_000,
+        flat_name="webhook_failures_max",
+    )
+    look_seconds: float = setting(
+        1.0, "Pause between looks for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
+    )
+    reporters: tuple[str, ...] = setting(
+        (),
+        "Reporters `module:factory` that webhooks may name, comma-separated; ENV local allows any.",
+        flat_name="reporters",
+    )
+    probe_seconds: float = setting(
+        5.0, "Pause between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
+    )
+    probe_timeout_seconds: float = setting(
+        2.0, "How long a probe waits.", lowest=0.05, highest=25, flat_name="probe_timeout_seconds"
+    )
+    probe_failures_max: int = setting(
+        3,
+        "Failed probes in a row after which a worker counts as unhealthy.",
+        lowest=1,
+        highest=1000,
+        flat_name="probe_failures_max",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings:
+    """How workers are launched for the actions that ask for it; the profiles are in docs/launchers.md."""
+
+    slots: int = setting(
+        10, "Launched workers at once, of profiles that do not say.", lowest=1, highest=10_000, flat_name="launch_slots"
+    )
+    poll_seconds: float = setting(
+        1.0,
+        "The longest wait before queued work is launched.",
+        lowest=0.05,
+        highest=300,
+        flat_name="launch_poll_seconds",
+    )
+    describe_seconds: float = setting(
+        10.0,
+        "How often the platform is asked about a worker that has not attached.",
+        lowest=0.1,
+        highest=3600,
+        flat_name="launch_describe_seconds",
+    )
+    factories: tuple[str, ...] = setting(
+        (),
+        "Launchers `module:factory` that actions may name, comma-separated; ENV local allows any.",
+        flat_name="launch_factories",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What commands of ours log to stderr, and how. An app that sets up logging itself keeps what it set up."""
+
+    level: str = setting(
+        "info", "The lowest level that is logged.", choices=("debug", "info", "warning", "error"), flat_name="log_level"
+    )
+    format: str = setting(
+        TEXT,
+        "`text` for people, `json` for programs: one object per line.",
+        choices=(TEXT, JSON),
+        flat_name="log_format",
+    )

@@ -1,0 +1,47 @@
+"""Where the database is: `HOLDFAST_URL`, or the embedded one, and only when that was asked for.
+
+A forgotten URL in production is an error, never a private database that nobody backs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import InvalidSettings
+from holdfast.net.server_url import database_url, is_server
+from holdfast.settings.settings import Settings
+from holdfast.store.embedded.server import default_home, start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A database URL, and how to let go of what serves it."""
+
+    url: str
+    is_embedded: bool
+    close: Callable[[], None]
+    home: Path | None = None
+    """Where the embedded one keeps its data."""
+
+
+def find_place(settings: Settings, url: str | None = None) -> Place:
+    """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
+    chosen = url or settings.url
+    if is_server(chosen):
+        raise InvalidSettings(
+            "This needs the database itself, and the URL is that of a server.",
+            code="database_url_needed",
+            advice="Give --url postgresql://…, or set HOLDFAST_URL to one; `holdfast work` and `attach` take either.",
+        )
+    if chosen:
+        return Place(url=database_url(chosen), is_embedded=False, close=lambda: None)
+    if settings.home is None and settings.env != "local":
+        raise InvalidSettings(
+            "No database is configured.",
+            code="database_not_configured",
+            advice="Set HOLDFAST_URL, or HOLDFAST_ENV=local (or HOLDFAST_HOME) for the embedded database.",
+        )
+    server = start(settings.home or default_home())
+    return Place(url=server.url, is_embedded=True, close=server.close, home=server.home)

@@ -1,0 +1,96 @@
+"""Which carrier the settings name, where it is, and the transport to it. Libraries are imported only when asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from holdfast.errors import Invalid, InvalidSettings
+from holdfast.settings.settings import POSTGRES, REDIS, SQS, WakeSettings
+from holdfast.wakeups.contract import Transport
+from holdfast.wakeups.plugin import supplied
+
+QUEUE = "{queue}"
+NO_DEAD_LETTER_QUEUE = "DAG_VALIDATION_DEAD_LETTER_QUEUE_NOT_CONFIGURED"
+_EXTRAS = {SQS: "aws", REDIS: "redis"}
+_NOT_IN_SQS = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def is_external(settings: WakeSettings) -> bool:
+    """Whether hints travel outside PostgreSQL."""
+    return settings.over != POSTGRES
+
+
+def has_one_address(settings: WakeSettings) -> bool:
+    """Whether all queues share one."""
+    return QUEUE not in _template(settings)
+
+
+def address_for(settings: WakeSettings, queue: str) -> str:
+    """Where hints for tasks of a queue go: one address for all, or one for each.
+
+    What an SQS name cannot hold becomes a hyphen. Two queues may then share an address, which costs a few looks.
+    """
+    name = _NOT_IN_SQS.sub("-", queue) if settings.over == SQS else queue
+    return _template(settings).replace(QUEUE, name)
+
+
+def addresses_of(settings: WakeSettings, queues: Sequence[str] | None) -> list[str]:
+    """Where a worker of these queues listens; None means every queue."""
+    if has_one_address(settings):
+        return [_template(settings)]
+    if queues is None:
+        raise InvalidSettings(
+            "Each queue has its own address for wake-ups, and this worker serves every queue.",
+            code="carrier_needs_queues",
+            advice=f"Name its queues (holdfast work --queues A,B), or give all one address, without {QUEUE}.",
+        )
+    return list(dict.fromkeys(address_for(settings, queue) for queue in queues))
+
+
+def _template(settings: WakeSettings) -> str:
+    if settings.over == SQS:
+        assert settings.sqs_queue_url is not None
+        return settings.sqs_queue_url
+    return f"{settings.redis_key_prefix}:wake" if settings.over == REDIS else settings.address or ""
+
+
+def open_transport(settings: WakeSettings, address: str) -> Transport:
+    """A transport to one address. Nothing is asked of it yet, so it may be away."""
+    seconds = settings.visibility_seconds
+    if settings.over not in _EXTRAS:
+        return supplied(settings.over, address, visibility_seconds=seconds)
+    try:
+        if settings.over == SQS:
+            from holdfast.wakeups.sqs import SqsQueue
+
+            return SqsQueue(address, visibility_seconds=seconds)
+        from holdfast.wakeups.redis_streams import RedisStream
+
+        assert settings.redis_url is not None
+        return RedisStream(settings.redis_url, address, visibility_seconds=seconds)
+    except ModuleNotFoundError as error:
+        raise Invalid(
+            f"Wake-ups over {settings.over} need {error.name}, which is not installed.",
+            code="extra_missing",
+            advice=f"pip install 'holdfast[{_EXTRAS[settings.over]}]'",
+        ) from error
+    except ValueError:
+        # Its own words may hold a part of the password.
+        raise InvalidSettings(
+            f"The address of {settings.over} is not one.",
+            code="carrier_address_invalid",
+            advice="It looks like redis://host:6379/0 or rediss://…",
+        ) from None
+
+
+def require_carrier(settings: WakeSettings, queues: Sequence[str] | None) -> None:
+    """Say what is missing before anything starts: an address for each queue, and the carrier's library."""
+    if settings.sqs_dead_letter_url is not None and settings.over != SQS:
+        raise InvalidSettings(
+            f"A dead-letter queue is named, and wake-ups go over {settings.over}: it has no queue to be that of.",
+            code=NO_DEAD_LETTER_QUEUE,
+            advice="Set HOLDFAST_WAKE=sqs and HOLDFAST_SQS_QUEUE_URL, or leave HOLDFAST_SQS_DEAD_LETTER_URL out.",
+        )
+    if is_external(settings):
+        open_transport(settings, next(iter(addresses_of(settings, queues)), ""))

@@ -1,0 +1,180 @@
+"""The consumer: hears hints of one address, asks the database about each, and lets its worker look where work waits.
+
+It claims nothing: a look goes through the worker's own claim, with every limit, pause and priority. A hint whose task
+this worker then runs stays hidden from others until the task is over; nothing rests on that. Polling lies beneath.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.wakeups.hint import Hint, Hinted, Judged, Reader, Verdict, judge, read_hint
+from holdfast.errors import HoldfastError
+from holdfast.store.database import TROUBLE, Database
+from holdfast.store.statements import sql
+from holdfast.wakeups.contract import BATCH_MAX, Delivery, Transport
+
+_FIND = sql("find_hinted")
+
+log = logging.getLogger("holdfast.wake")
+
+WAIT_SECONDS = 20.0
+BUSY_SECONDS = 0.2
+KEEP_SECONDS = 0.5
+RECONNECT_SECONDS_FIRST = 0.1
+RECONNECT_SECONDS_MAX = 5.0
+_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *TROUBLE)
+_MALFORMED = Judged(verdict=Verdict.DROP, reason="malformed")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A hint whose task this worker went to look for."""
+
+    hint: Hint
+    delivery: Delivery
+    hidden_at: float
+
+
+class Consumer:
+    """`start`, then `look(lanes)` is called for hints that are worth it, until `close`. `free`: how many may come."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        database: Database,
+        reader: Reader,
+        *,
+        look: Callable[[Sequence[int]], None],
+        free: Callable[[], int],
+        visibility_seconds: float,
+    ) -> None:
+        self._transport = transport
+        self._database = database
+        self._reader = reader
+        self._look = look
+        self._free = free
+        self._renew_seconds = visibility_seconds / 3
+        self._followed: dict[int, _Followed] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_closing = False
+        self.is_away = False
+
+    async def start(self) -> None:
+        loops = (("receive", self._receive), ("keep", self._keep))
+        self._tasks = [asyncio.create_task(self._repeat(step), name=f"holdfast-wake-{name}") for name, step in loops]
+
+    async def close(self) -> None:
+        """What is followed is left: it comes again, and is then found to be over."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transport.close()
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Go on whatever is away: without hints a worker polls, so this never ends one."""
+        pause = RECONNECT_SECONDS_FIRST
+        while not self._is_closing:
+            try:
+                await step()
+                self._notice(None)
+                pause = RECONNECT_SECONDS_FIRST
+                continue
+            except _TROUBLE as error:
+                self._notice(error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, RECONNECT_SECONDS_MAX)
+
+    def _notice(self, error: Exception | None) -> None:
+        if error is not None and not self.is_away:
+            log.warning("no wake-ups for now, polling instead: %s", error)
+        elif error is None and self.is_away:
+            log.info("wake-ups arrive again")
+        self.is_away = error is not None
+
+    async def _receive(self) -> None:
+        if (room := min(BATCH_MAX, self._free())) <= 0:
+            # A busy worker looks by itself when a slot is free; the hint may wait for an idle one.
+            await asyncio.sleep(BUSY_SECONDS)
+            return
+        if deliveries := await self._transport.receive(room, wait_seconds=WAIT_SECONDS):
+            await self.take(deliveries)
+
+    async def take(self, deliveries: Sequence[Delivery]) -> list[Judged]:
+        """Judge what came, and act on it."""
+        read = [(delivery, read_hint(delivery.body, delivery.sends)) for delivery in deliveries]
+        tasks = await self._find([hint.task_id for _, hint in read if hint is not None])
+        judged = [_MALFORMED if hint is None else self._judge(delivery, hint, tasks) for delivery, hint in read]
+        lanes = {
+            lane_id
+            for (_, hint), one in zip(read, judged, strict=True)
+            if one.verdict is Verdict.LOOK and hint is not None and (lane_id := tasks[hint.task_id].lane_id) is not None
+        }
+        if lanes:
+            self._look(sorted(lanes))
+        for (_, hint), one in zip(read, judged, strict=True):
+            if one.verdict is not Verdict.LOOK:
+                log.info("hint for task %s: %s, %s", "?" if hint is None else hint.task_id, one.reason, one.verdict)
+        await self._transport.done(
+            [delivery for (delivery, _), one in zip(read, judged, strict=True) if one.verdict is Verdict.DROP]
+        )
+        return judged
+
+    def _judge(self, delivery: Delivery, hint: Hint, tasks: dict[int, Hinted]) -> Judged:
+        judged = judge(hint, tasks[hint.task_id], self._reader)
+        if judged.verdict is not Verdict.LOOK:
+            return judged
+        followed = self._followed.get(hint.task_id)
+        if followed is not None and followed.hint == hint:
+            return Judged(verdict=Verdict.DROP, reason="duplicate")
+        self._followed[hint.task_id] = _Followed(hint, delivery, time.monotonic())
+        return judged
+
+    async def _keep(self) -> None:
+        await asyncio.sleep(KEEP_SECONDS)
+        if self._followed:
+            await self.keep_once()
+
+    async def keep_once(self) -> None:
+        """Hide what this worker runs for longer, delete what is over, and let go of what others have or may take."""
+        now, followed = time.monotonic(), dict(self._followed)
+        tasks = await self._find(list(followed))
+        over: list[Delivery] = []
+        renewed: list[Delivery] = []
+        for task_id, one in followed.items():
+            task = tasks[task_id]
+            if task.state == "r" and task.worker_id == self._reader.worker_id and task.attempt == one.hint.attempt:
+                if now - one.hidden_at >= self._renew_seconds:
+                    one.hidden_at = now
+                    renewed.append(one.delivery)
+                continue
+            if judge(one.hint, task, self._reader).verdict is Verdict.DROP:
+                over.append(one.delivery)
+            elif task.state == "q" and now - one.hidden_at < self._renew_seconds:
+                continue
+            self._followed.pop(task_id, None)
+        await self._transport.extend(renewed)
+        await self._transport.done(over)
+
+    async def _find(self, task_ids: list[int]) -> dict[int, Hinted]:
+        return await find_hinted(self._database, task_ids)
+
+
+async def find_hinted(database: Database, task_ids: Collection[int]) -> dict[int, Hinted]:
+    """Where the tasks stand that hints name: one answer for each, also for those that nobody knows."""
+    if not task_ids:
+        return {}
+    rows = await database.fetch(_FIND, sorted(set(task_ids)))
+    return {row["task_id"]: _hinted(row) for row in rows}
+
+
+def _hinted(row: Any) -> Hinted:
+    fields = {name: value for name, value in row.items() if value is not None and name != "task_id"}
+    return Hinted(**{"state": None} | fields)

@@ -1,0 +1,94 @@
+"""A carrier that somebody brings: `module:factory`, where the factory makes the transport to one address.
+
+It is called as `factory(address, visibility_seconds=30.0)` and answers a `Transport`. Whatever that raises means that
+the carrier is away: code of others ends no worker and no relay.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.core.wakeups.hint import Hint
+from holdfast.errors import InvalidSettings, Unavailable
+from holdfast.wakeups.contract import Delivery, Transport, away
+
+
+def supplied(reference: str, address: str, *, visibility_seconds: float) -> Transport:
+    """The transport that a factory makes; `InvalidSettings` if it cannot be imported or does not make one."""
+    factory = _imported(reference)
+    try:
+        made = factory(address, visibility_seconds=visibility_seconds)
+    except Exception as error:
+        # The kind alone: its words may hold a part of the address, and that a password.
+        raise _refusal(reference, f"it raised {type(error).__name__}") from error
+    if missing := [name for name in _METHODS if not callable(getattr(made, name, None))]:
+        raise _refusal(reference, f"what it made has no {missing[0]}()")
+    return Supplied(reference, made)
+
+
+def _imported(reference: str) -> Callable[..., Any]:
+    module, _, attribute = reference.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise _refusal(reference, f"it cannot be imported: {type(error).__name__}: {error}") from error
+    return found
+
+
+def _refusal(reference: str, why: str) -> InvalidSettings:
+    return InvalidSettings(
+        f"Wake-ups are to go over {reference}: {why}.",
+        code="carrier_unusable",
+        advice="See docs/wake-ups.md, “Your own”, for what a factory is given and makes.",
+        setting="wake.over",
+    )
+
+
+class Supplied:
+    """Somebody's transport behind our own: it raises `Unavailable` and nothing else."""
+
+    def __init__(self, name: str, made: Transport) -> None:
+        self._name = name
+        self._made = made
+
+    async def publish(self, hints: Sequence[Hint]) -> None:
+        async with self._trouble():
+            await self._made.publish(hints)
+
+    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+        async with self._trouble():
+            return list(await self._made.receive(count, wait_seconds=wait_seconds))
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        if deliveries:
+            async with self._trouble():
+                await self._made.extend(deliveries)
+
+    async def done(self, deliveries: Sequence[Delivery]) -> None:
+        if deliveries:
+            async with self._trouble():
+                await self._made.done(deliveries)
+
+    async def check(self) -> str:
+        async with self._trouble():
+            return str(await self._made.check())
+
+    async def close(self) -> None:
+        try:
+            async with self._trouble():
+                await self._made.close()
+        except Unavailable:
+            return
+
+    @asynccontextmanager
+    async def _trouble(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever code of others raises: a hint is not worth a worker
+            raise away(self._name, error) from error
+
+
+_METHODS = ("publish", "receive", "extend", "done", "check", "close")

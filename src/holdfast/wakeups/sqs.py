@@ -1,0 +1,140 @@
+"""Hints over Amazon SQS: one standard queue, boto3 in threads of its own.
+
+Ten messages to a call, in every direction. Visibility only keeps a message from being looked at twice; the lease in the
+database is what keeps work apart. The queue's own address says which endpoint and region to ask.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+
+from holdfast._internal.blocking_pool import Apart
+from holdfast.core.wakeups.hint import Hint
+from holdfast.wakeups.contract import BATCH_MAX, Delivery, away, sends_of
+
+T = TypeVar("T")
+
+WAIT_SECONDS_MAX = 20
+CONNECT_SECONDS_MAX = 3
+ANSWER_SECONDS_MAX = 10
+VISIBILITY_SECONDS_MAX = 43_200
+THREADS_MAX = 8
+SENDS = "sends"
+_HOST = re.compile(r"^sqs[.]([a-z0-9-]+)[.]amazonaws[.]")
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+
+
+class SqsQueue:
+    """One SQS queue."""
+
+    def __init__(self, url: str, *, visibility_seconds: float) -> None:
+        self.url = url
+        self._visibility = max(1, min(VISIBILITY_SECONDS_MAX, round(visibility_seconds)))
+        self._threads = Apart("sqs", threads_max=THREADS_MAX)
+        self._making = threading.Lock()
+        self._made: Any = None
+
+    async def publish(self, hints: Sequence[Hint]) -> None:
+        for batch in _tens(hints):
+            entries = [
+                {
+                    "Id": str(number),
+                    "MessageBody": hint.body(),
+                    "MessageAttributes": _attributes(hint),
+                }
+                for number, hint in enumerate(batch)
+            ]
+            answer = await self._ask("send_message_batch", Entries=entries)
+            if failed := answer.get("Failed"):
+                raise away(self._name, RuntimeError(f"{len(failed)} messages were refused: {failed[0].get('Code')}"))
+
+    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+        answer = await self._ask(
+            "receive_message",
+            MaxNumberOfMessages=max(1, min(BATCH_MAX, count)),
+            WaitTimeSeconds=min(WAIT_SECONDS_MAX, int(wait_seconds)),
+            VisibilityTimeout=self._visibility,
+            MessageAttributeNames=[SENDS],
+        )
+        return [_delivery(one) for one in answer.get("Messages", ())]
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages that are gone, or already given to another, are passed over."""
+        for batch in _tens(deliveries):
+            entries = [{**_receipt(n, one), "VisibilityTimeout": self._visibility} for n, one in enumerate(batch)]
+            await self._ask("change_message_visibility_batch", Entries=entries)
+
+    async def done(self, deliveries: Sequence[Delivery]) -> None:
+        """A message that cannot be deleted comes again, and is then found to be over."""
+        for batch in _tens(deliveries):
+            await self._ask("delete_message_batch", Entries=[_receipt(n, one) for n, one in enumerate(batch)])
+
+    async def check(self) -> str:
+        answer = await self._ask("get_queue_attributes", AttributeNames=[*_COUNTS, "RedrivePolicy"])
+        found = answer.get("Attributes", {})
+        ready, hidden = (found.get(name, "0") for name in _COUNTS)
+        dead = "with" if found.get("RedrivePolicy") else "without"
+        return f"{self._name}, {ready} messages and {hidden} hidden, {dead} a dead-letter queue"
+
+    async def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    @property
+    def _name(self) -> str:
+        return f"SQS queue {self.url.rpartition('/')[2]}"
+
+    async def _ask(self, operation: str, **parameters: Any) -> Any:
+        try:
+            return await self._threads.run(lambda: getattr(self._client(), operation)(QueueUrl=self.url, **parameters))
+        except Exception as error:  # whatever a library of others raises: a hint is not worth a worker
+            raise away(self._name, error) from error
+
+    def _client(self) -> Any:
+        """Made with the first call, in its thread: it reads files, and may ask for credentials."""
+        with self._making:
+            if self._made is None:
+                parts = urlsplit(self.url)
+                region = _HOST.match(parts.hostname or "")
+                config = Config(
+                    connect_timeout=CONNECT_SECONDS_MAX,
+                    read_timeout=WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX,
+                    retries={"total_max_attempts": 2, "mode": "standard"},
+                )
+                session = boto3.session.Session()
+                self._made = session.client(
+                    "sqs",
+                    endpoint_url=f"{parts.scheme}://{parts.netloc}",
+                    # A server that is not Amazon's has none, and the library insists.
+                    region_name=region[1] if region else session.region_name or "us-east-1",
+                    config=config,
+                )
+            return self._made
+
+
+def _attributes(hint: Hint) -> dict[str, Any]:
+    given: dict[str, Any] = {"taskType": {"DataType": "String", "StringValue": hint.action}}
+    if hint.sends is not None:
+        given[SENDS] = {"DataType": "Number", "StringValue": str(hint.sends)}
+    return given
+
+
+def _delivery(message: Any) -> Delivery:
+    sends = message.get("MessageAttributes", {}).get(SENDS, {}).get("StringValue", "")
+    return Delivery(body=message["Body"], receipt=message["ReceiptHandle"], sends=sends_of(sends))
+
+
+def _receipt(number: int, delivery: Delivery) -> dict[str, Any]:
+    return {"Id": str(number), "ReceiptHandle": delivery.receipt}
+
+
+def _tens(many: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(many), BATCH_MAX):
+        yield many[start : start + BATCH_MAX]

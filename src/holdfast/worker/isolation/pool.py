@@ -1,0 +1,178 @@
+"""Isolated attempts: each runs in a process that can be limited, stopped and killed without harm to its neighbours.
+
+Processes are kept and used again; one that died, was killed or ran out of memory is replaced. Stopping an attempt goes
+by steps: a request first, SIGTERM at half the grace, SIGKILL at its end, to the whole process group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.authoring.context import Context
+from holdfast.core.tasks.classify import RetryReason
+from holdfast.core.tasks.failure import LOST_CODE, Failure
+from holdfast.core.tasks.outcome import Canceled, Lost, Outcome, Released
+from holdfast.execution.runner import CANCELED, FENCED, timed_out, verdict_of
+from holdfast.execution.running_attempt import FOREVER, Held
+from holdfast.worker.isolation.frames import Ended, Start
+from holdfast.worker.isolation.process import IsolatedProcess, Unstartable
+from holdfast.worker.supervisor.start_orders import Orders
+
+log = logging.getLogger("holdfast.worker")
+
+LATE_SECONDS = 5.0
+"""When the worker's loop is blocked and cannot kill a late process, the worker itself ends that much later."""
+
+
+class Isolated:
+    """The isolator of one worker; `orders` say how a process finds the app."""
+
+    def __init__(self, orders: Orders) -> None:
+        settings = orders.settings
+        self._orders = orders
+        self._grace_seconds = settings.worker.cancel_grace_seconds
+        self._output_bytes_max = settings.limits.output_bytes_max
+        self._idle_max = os.cpu_count() or 1
+        self._idle: list[IsolatedProcess] = []
+        self._all: set[IsolatedProcess] = set()
+
+    async def run(self, context: Context, held: Held) -> Outcome:
+        """Run one attempt to its outcome; when this returns, its code runs no more."""
+        held.deadline_at = FOREVER
+        try:
+            process = await self._process()
+        except asyncio.CancelledError:
+            _heard(held)
+            return Canceled() if held.verdict == CANCELED else Released()
+        except (Unstartable, OSError) as error:
+            why = (
+                f"The process of the attempt cannot be started: {error}." if isinstance(error, OSError) else str(error)
+            )
+            return Lost(Failure(code=RetryReason.LAUNCH_FAILED, message=why))
+        try:
+            return await self._attempt(process, context, held)
+        except Exception as error:
+            # Whatever it is, the code must not run on beside a retry, nor the process be used again.
+            log.exception("the process of an attempt cannot be spoken with")
+            await self._discard(process)
+            return Lost(Failure(code=LOST_CODE, message=f"The process of the attempt was given up: {error!r}."))
+        finally:
+            self._keep(process)
+
+    async def close(self) -> None:
+        """End every process."""
+        for process in tuple(self._all):
+            await process.end()
+        self._all.clear()
+        self._idle.clear()
+
+    async def _process(self) -> IsolatedProcess:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_usable:
+                return process
+            await self._discard(process)
+        process = IsolatedProcess()
+        self._all.add(process)
+        try:
+            await process.start(self._orders)
+        except BaseException:
+            await self._discard(process)
+            raise
+        return process
+
+    def _keep(self, process: IsolatedProcess) -> None:
+        if process.is_usable and len(self._idle) < self._idle_max:
+            self._idle.append(process)
+        else:
+            self._all.discard(process)
+            process.kill()
+
+    async def _discard(self, process: IsolatedProcess) -> None:
+        self._all.discard(process)
+        await process.end()
+
+    async def _attempt(self, process: IsolatedProcess, context: Context, held: Held) -> Outcome:
+        timeout = held.plan.policy.timeout_seconds
+        if timeout is not None:
+            held.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
+        assert context._governed is not None
+        start = self._start(context, held)
+        talk = asyncio.create_task(process.run(start, _noted(context), context._governed.ask))
+        try:
+            async with asyncio.timeout(timeout):
+                return _outcome(await asyncio.shield(talk), process)
+        except TimeoutError:
+            await self._force(process, talk, held)
+            return timed_out(timeout)
+        except asyncio.CancelledError:
+            _heard(held)
+            await self._force(process, talk, held)
+            return verdict_of(held)
+
+    def _start(self, context: Context, held: Held) -> Start:
+        return Start(
+            action=context.action,
+            input=held.claimed.input,
+            task_id=context.task_id,
+            attempt=context.attempt,
+            lease_token=str(held.claimed.lease_token),
+            tenant=context.tenant,
+            queue=context.queue,
+            tags=context.tags,
+            run_id=context.run_id,
+            memory_bytes_max=held.plan.policy.memory_bytes_max,
+            output_bytes_max=self._output_bytes_max,
+        )
+
+    async def _force(self, process: IsolatedProcess, talk: asyncio.Task[Ended | None], held: Held) -> None:
+        """Make the attempt end: ask, insist, kill."""
+        began = time.monotonic()
+        process.ask_to_stop()
+        await _until(talk, lambda: began + self._grace(held) / 2, held)
+        if not talk.done():
+            process.signal(signal.SIGTERM)
+            await _until(talk, lambda: began + self._grace(held), held)
+        if not talk.done():
+            process.kill()
+        while not talk.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([talk])
+
+    def _grace(self, held: Held) -> float:
+        """Less than usual when the lease will not last: the process must be dead before it ends."""
+        left = held.overdue_at - time.monotonic() if held.verdict == FENCED else FOREVER
+        return max(0.0, min(self._grace_seconds, left / 2))
+
+
+async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: Held) -> None:
+    """Wait for the end, at most until an instant that may come nearer when somebody asks again to stop."""
+    while not talk.done() and (left := instant() - time.monotonic()) > 0:
+        try:
+            await asyncio.wait([talk], timeout=left)
+        except asyncio.CancelledError:
+            _heard(held)
+
+
+def _heard(held: Held) -> None:
+    """A cancellation was taken note of; the task that runs attempts goes on."""
+    if held.task is not None:
+        held.task.uncancel()
+
+
+def _noted(context: Context) -> Callable[[str, bytes], None]:
+    return lambda kind, detail: context._note(kind, json.loads(detail))
+
+
+def _outcome(ended: Ended | None, process: IsolatedProcess) -> Outcome:
+    if ended is not None:
+        return ended.outcome()
+    return Lost(Failure(code=LOST_CODE, message=f"The process of the attempt {process.how_it_died}."))

@@ -1,0 +1,97 @@
+"""Completions that carry datasets, settled one by one beside the worker's exchange.
+
+Moving a million rows takes its time. In a transaction of its own it holds up no other report, and no other task's lock.
+What the database did not answer is repeated here, never with the other reports: those would wait for it. Meanwhile the
+heart keeps the lease; if it is lost all the same, the answer says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Set
+
+from holdfast.engine.leases import Report, Settled
+from holdfast.store.database import AWAY, STATEMENT_SECONDS_MAX, TROUBLE
+
+log = logging.getLogger("holdfast.worker")
+
+AT_ONCE_MAX = 4
+"""Commits to one dataset wait for one another; they must not take every session while they do."""
+ANSWER_SECONDS_MAX = 2.0 * STATEMENT_SECONDS_MAX
+"""A connection that broke unnoticed is not waited for any longer: its commit would hold its lease for ever."""
+PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX = 0.1, 2.0
+ERRORS_MAX = 10
+"""How often the database may answer with an error that time need not mend (a table that somebody dropped)."""
+
+
+class Committing:
+    """What is being settled this way. `changed` is called when one is over, and when one has to be repeated."""
+
+    def __init__(
+        self,
+        settle: Callable[[Report], Awaitable[Settled]],
+        announce: Callable[[Settled], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._settle = settle
+        self._announce = announce
+        self._changed = changed
+        self._reports: dict[int, Report] = {}
+        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.unanswered = 0
+        """How often in a row the database did not answer."""
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    @property
+    def task_ids(self) -> Set[int]:
+        return self._reports.keys()
+
+    def reports(self) -> list[Report]:
+        return list(self._reports.values())
+
+    def start(self, report: Report) -> None:
+        self._reports[report.task_id] = report
+        task = asyncio.create_task(self._commit(report), name="holdfast-commit")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """The worker leaves: what is not committed by now is left to the reaper."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _commit(self, report: Report) -> None:
+        try:
+            self._announce(await self._repeated(report))
+        except Exception:
+            # Its lease runs out and the reaper decides, as about every report that cannot be settled.
+            log.exception("attempt %d of task %d cannot be committed", report.attempt, report.task_id)
+        finally:
+            del self._reports[report.task_id]
+            self._changed()
+
+    async def _repeated(self, report: Report) -> Settled:
+        pause_seconds, errors_left = PAUSE_SECONDS_FIRST, ERRORS_MAX
+        while True:
+            try:
+                async with self._room, asyncio.timeout(ANSWER_SECONDS_MAX):
+                    settled = await self._settle(report)
+            except TROUBLE as error:
+                errors_left -= not isinstance(error, AWAY)
+                if not errors_left:
+                    raise
+                said = str(error) or type(error).__name__
+                log.warning("a commit to a dataset was not answered, repeating it: %s", said)
+            else:
+                self.unanswered = 0
+                return settled
+            self.unanswered += 1
+            self._changed()
+            await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))
+            pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)

@@ -1,0 +1,75 @@
+"""Declare: tell the database about the schedules of an app when one of its workers starts.
+
+A schedule that the code no longer has stays until somebody deletes it; one that was paused stays paused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.flow.flow import BoundFlow
+from holdfast.authoring.schedule import Schedule
+from holdfast.codec import json_codec
+from holdfast.core.flows.graph import FlowDefinition
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.runs.flow_snapshots import snapshot_tree
+from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
+
+log = logging.getLogger("holdfast.worker")
+
+
+async def declare_schedules(
+    engine: Engine, origin: str, schedules: Iterable[Schedule], actions: Mapping[str, Action[..., Any]]
+) -> None:
+    """Declare the schedules that `origin` keeps. What somebody else made under the same name is left alone."""
+    for schedule in schedules:
+        draft = await _draft(engine, origin, schedule, actions)
+        if not await declare_schedule(engine.database, engine.tenant_id, draft):
+            log.warning("schedule %s was made by somebody else; what this app says about it is not used", schedule.name)
+
+
+async def _draft(
+    engine: Engine, origin: str, schedule: Schedule, actions: Mapping[str, Action[..., Any]]
+) -> ScheduleDraft:
+    target = schedule.target
+    rules: dict[str, Any] = {}
+    is_flow = not isinstance(target, Action | Bound)
+    if isinstance(target, Action | Bound):
+        bound = target.options() if isinstance(target, Action) else target
+        name, own = bound.action.name, bound.options
+        rules = {
+            "queue": bound.action.queue if own.queue is None else own.queue,
+            "policy_id": await engine.catalog.policy_id(engine.tenant_id, bound.policy(engine.policy_defaults)),
+            "priority": bound.action.priority if own.priority is None else own.priority,
+            "tags": own.tags,
+        }
+    else:
+        if isinstance(target, BoundFlow):
+            rules = {"priority": target.priority, "tags": target.tags, "max_active": target.concurrency}
+            target = target.flow
+        name = target.name
+        await _keep_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)
+    return ScheduleDraft(
+        name=schedule.name,
+        origin=origin,
+        target=name,
+        is_flow=is_flow,
+        cron=schedule.cron,
+        every_seconds=schedule.every_seconds,
+        timezone=schedule.timezone,
+        overlap=schedule.overlap,
+        missed=schedule.missed,
+        max_waiting=schedule.max_waiting,
+        input=json_codec.encode(schedule.input, bytes_max=engine.settings.limits.input_bytes_max, what="input"),
+        wants_time=schedule.wants_time,
+        **rules,
+    )
+
+
+async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
+    """Keep the flow as it would run now: schedulers start the newest one that was kept."""
+    rules = {name: action.rules(engine.policy_defaults) for name, action in actions.items()}
+    await snapshot_tree(engine.catalog, engine.tenant_id, flow.validated(), rules, {flow.name: flow}.get)

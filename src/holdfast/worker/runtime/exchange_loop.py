@@ -1,0 +1,222 @@
+"""Exchanges with the dispatcher: when one is called for, what it carries, and what becomes of a line that was lost.
+
+One is under way at a time, or a few where the line is long: each flight is a task that exchanges. What ends meanwhile
+goes with the next. What calls for one is the occasion's to know. A lost dispatcher stops nothing here: reports wait
+until it answers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from holdfast.engine.leases import Settled
+from holdfast.execution.notes import Notes
+from holdfast.execution.running_attempt import FOREVER
+from holdfast.store.database import TROUBLE
+from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN, Hold
+from holdfast.worker.runtime.work_signal import Occasion
+from holdfast.worker.transport.contract import Line
+
+log = logging.getLogger("holdfast.worker")
+
+RECONNECT_SECONDS_FIRST = 0.05
+RECONNECT_SECONDS_MAX = 1.0
+AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
+"""After which pause a worker looks again for work that others held, at first and at last."""
+
+
+def share_of(slots: int, flights: int) -> int:
+    """What one exchange may ask for: the flights share the slots, but do not carry a handful each."""
+    return max(-(-slots // flights), min(-(-slots // 2), BATCH_SHARED_MIN))
+
+
+class Flights:
+    """The exchanges of one worker. They ask for work until it drains or stops; what it holds is reported either way."""
+
+    def __init__(
+        self,
+        line: Line,
+        hold: Hold,
+        occasion: Occasion,
+        notes: Notes,
+        *,
+        slots: int,
+        announce: Callable[[Settled], None],
+    ) -> None:
+        self._line = line
+        self._hold = hold
+        self._occasion = occasion
+        self._notes = notes
+        self._slots = slots
+        self._share = share_of(slots, line.flights)
+        self._announce = announce
+        self._asked = 0
+        self._beside = 0
+        self._none_beside = asyncio.Event()
+        self._none_beside.set()
+        self._reconnect_seconds = RECONNECT_SECONDS_FIRST
+        self._again_seconds = AGAIN_SECONDS_FIRST
+        self.is_stopping = False
+        self.is_draining = False
+        self.is_drained = False
+        """It left because it was asked to drain, and held nothing any more."""
+        self.trouble: Exception | None = None
+        """What the line was last lost for."""
+
+    async def run(self) -> None:
+        """Exchange until stopped. A flight that fails for a reason that time does not mend ends the others too."""
+        beside = [self._exchange_beside(flight) for flight in range(1, self._line.flights)]
+        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)]
+        try:
+            await asyncio.gather(*flights)
+        finally:
+            for flight in flights:
+                flight.cancel()
+            await asyncio.gather(*flights, return_exceptions=True)
+
+    async def _exchange_first(self) -> None:
+        """The flight that is always there: it polls, carries the notes, mends the line, and ends a drain."""
+        occasion, poll_at = self._occasion, 0.0
+        while not self.is_stopping:
+            if time.monotonic() >= poll_at:
+                occasion.ring()
+            want = self.want()
+            if self._is_called_for(want):
+                if not await self.exchange(want):
+                    continue
+                poll_at = time.monotonic() + self._line.poll_seconds * random.uniform(0.75, 1.25)
+                if occasion.may_have_work and self.want():
+                    # What was claimed starts now; what ends at once is reported with the next look, not behind it.
+                    await asyncio.sleep(0)
+                    continue
+            if self.is_draining and self._hold.is_empty:
+                log.info("drained: nothing is left to do here; leaving")
+                self.is_drained = self.is_stopping = True
+                occasion.wake()
+                return
+            if self.want() or not self._hold.is_empty:
+                self._line.stand_by(is_free=self.want() > 0)
+            await occasion.wait(poll_at - time.monotonic() if self.want() else FOREVER)
+
+    def _is_called_for(self, want: int) -> bool:
+        """Whether the first flight has something to say, to ask, or to make good."""
+        occasion = self._occasion
+        has_to_say = bool(self._hold.reports) or occasion.has_notes_due
+        return has_to_say or not occasion.is_line_up or (want > 0 and occasion.may_have_work)
+
+    async def _exchange_beside(self, flight: int) -> None:
+        """Exchange beside the first flight while there is much to say or to ask: over a long way, all save waiting."""
+        while not self.is_stopping:
+            if not self._is_worth_another():
+                await self._occasion.wait(FOREVER, flight)
+                continue
+            with self._beside_the_first():
+                try:
+                    await self._exchange_once(self.want())
+                except TROUBLE as error:
+                    # What it carried goes with the first flight, which mends the line.
+                    self._line.outage.failed("exchange", error)
+                    self._occasion.lose_line()
+            # It may have been the last thing that a drain waits for, or have left slots that nobody asks for.
+            self._occasion.wake()
+
+    @contextmanager
+    def _beside_the_first(self) -> Iterator[None]:
+        """An exchange beside the first is under way: the line is not resumed meanwhile."""
+        self._beside += 1
+        self._none_beside.clear()
+        try:
+            yield
+        finally:
+            self._beside -= 1
+            if not self._beside:
+                self._none_beside.set()
+
+    def _is_worth_another(self) -> bool:
+        much = max(len(self._hold.reports), self.want() if self._occasion.has_plenty else 0)
+        return self._occasion.is_line_up and not self._notes and 2 * much >= self._share
+
+    def want(self) -> int:
+        if self.is_draining or self.is_stopping:
+            return 0
+        return max(0, min(self._share, self._slots - self._hold.count - self._asked))
+
+    async def exchange(self, want: int) -> bool:
+        """The first flight's exchange; False when it failed and was put off. Reports stay until accepted."""
+        try:
+            if not self._occasion.is_line_up:
+                await self._resume()
+                want = min(want, self.want())
+            # What a beat finds from now on is for the next: these notes may be on their way by then.
+            self._occasion.has_notes_due = False
+            await self._exchange_once(want, self._notes)
+        except TROUBLE as error:
+            await self.lose_line(error)
+            return False
+        self._line.outage.answered("exchange")
+        self._reconnect_seconds = RECONNECT_SECONDS_FIRST
+        return True
+
+    async def _exchange_once(self, want: int, notes: Notes | None = None) -> None:
+        sent_at, rings = time.monotonic(), self._occasion.rings
+        with self._hold.sending() as reports, self._asking(want):
+            start = partial(self._hold.start, sent_at=sent_at, is_stopping=self.is_stopping)
+            done = await self._line.exchange(reports, want, notes, now=sent_at, start=start)
+            await self._hold.start(done.claimed, sent_at, is_stopping=self.is_stopping)
+        self._announce(done.settled)
+        if want:
+            self._occasion.looked(rings, may_have_more=done.may_have_more, has_found=bool(done.claimed))
+            self._look_again(done.has_missed)
+
+    def _look_again(self, has_missed: bool) -> None:
+        """Look again in a moment for work that others held: nothing tells when they let go. Later each time in vain."""
+        if not has_missed:
+            self._again_seconds = AGAIN_SECONDS_FIRST
+            return
+        asyncio.get_running_loop().call_later(self._again_seconds, self._ring_again)
+        self._again_seconds = min(self._again_seconds * 2, AGAIN_SECONDS_MAX)
+
+    def _ring_again(self) -> None:
+        self._occasion.ring()
+        self._occasion.wake()
+
+    async def _resume(self) -> None:
+        """Take up what this worker has and never heard of.
+
+        Not beside another exchange: what that is about to bring would be asked for too. Its answer is waited for,
+        unless its way is as dead as the first. No other begins before the line is up again.
+        """
+        giving_up = asyncio.get_running_loop().call_later(self._hold.settings.lease_seconds / 4, self._line.drop)
+        await self._none_beside.wait()
+        giving_up.cancel()
+        self._line.drop()
+        sent_at = time.monotonic()
+        recovered = await self._line.resume(self._hold.known)
+        await self._hold.start(recovered or (), sent_at, is_stopping=self.is_stopping)
+        self._occasion.is_line_up = True
+
+    @contextmanager
+    def _asking(self, want: int) -> Iterator[None]:
+        """Slots that are asked for are not free."""
+        self._asked += want
+        try:
+            yield
+        finally:
+            self._asked -= want
+
+    async def lose_line(self, error: Exception) -> None:
+        self.trouble = error
+        self._line.outage.failed("exchange", error)
+        self._occasion.lose_line()
+        self._occasion.has_notes_due = bool(self._notes)
+        if self._none_beside.is_set():
+            self._line.drop()
+        await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
+        longest = min(RECONNECT_SECONDS_MAX, self._hold.settings.lease_seconds / 4)
+        self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)

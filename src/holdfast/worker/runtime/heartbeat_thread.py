@@ -1,0 +1,165 @@
+"""The heart: a thread with its own event loop and its own connection that keeps leases alive.
+
+A blocked event loop, a sync action or a slow exchange do not stop it. When it cannot renew, it tells the worker to stop
+the work before the lease can expire; when the work does not stop, it hands back what it can and ends the process, if
+that is allowed. What ended and waits to be settled has its lease kept too, and nothing more: there is nothing to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from holdfast.engine.leases import Report
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat
+from holdfast.execution.running_attempt import HAND_BACK_SECONDS, Held, kill_at, overdue_at
+from holdfast.store.database import TROUBLE
+from holdfast.store.outage import Outage
+from holdfast.worker.runtime.unsettled_leases import Keeping
+from holdfast.worker.transport.contract import Pulse
+
+log = logging.getLogger("holdfast.worker")
+
+BEAT_SECONDS_MAX = 2.0
+ASKED_SECONDS_MIN = 0.1
+"""Between two beats that somebody asked for: many tasks may be canceled one after the other."""
+BUSY_SHARE = 0.75
+"""How much of the pause between two beats is left out after one that found leases busy."""
+
+
+class Body(Protocol):
+    """What the heart acts upon; called from the heart's thread."""
+
+    def on_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None: ...
+
+    def on_fence(self, entries: list[Held]) -> None: ...
+
+    def on_overdue(self) -> Sequence[Report] | None:
+        """What can be handed back before the process ends; None if it may not end."""
+        ...
+
+    def on_heart_stopped(self) -> None:
+        """Nothing renews or guards the leases any more."""
+        ...
+
+    def on_end(self) -> None:
+        """End the process."""
+        ...
+
+
+class Heart:
+    """Beats for one worker until `close`."""
+
+    def __init__(
+        self,
+        pulse: Pulse,
+        held: dict[int, Held],
+        ended: Callable[[], Sequence[Report]],
+        body: Body,
+        *,
+        lease_seconds: float,
+        heartbeat_seconds: float,
+        publish: Callable[[], None],
+        health: Callable[[], str],
+        outage: Outage,
+    ) -> None:
+        self._outage = outage
+        self._pulse = pulse
+        self._held = held
+        self._keeping = Keeping(ended)
+        self._body = body
+        self._lease_seconds = lease_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._publish = publish
+        self._health = health
+        self._stopping = threading.Event()
+        self._called = threading.Event()
+        """Somebody wants a beat now, or the end."""
+        self._is_asked = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
+        # Workers started together would beat together, and whoever starts a task then waits for all of them.
+        self._last_beat = time.monotonic() - random.random() * heartbeat_seconds
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._called.set()
+        self._thread.join(timeout=5)
+
+    def beat_soon(self) -> None:
+        """Beat without waiting for the time: an attempt may have been asked to stop. From any thread."""
+        self._is_asked = True
+        self._called.set()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        finally:
+            if not self._stopping.is_set():
+                self._body.on_heart_stopped()
+
+    async def _live(self) -> None:
+        tick = min(0.2, self._heartbeat_seconds / 3, self._lease_seconds / 30)
+        while not self._stopping.is_set():
+            # The thread waits, not its loop: nothing else runs here, and `close` wakes it at once.
+            self._called.wait(tick)
+            self._called.clear()
+            entries = list(self._held.values())
+            now = time.monotonic()
+            self._publish()
+            if self._is_asked and now - self._last_beat >= min(ASKED_SECONDS_MIN, self._heartbeat_seconds):
+                self._is_asked = False
+                await self._beat(entries, now, young_seconds=0.0)
+            elif now - self._last_beat >= self._heartbeat_seconds - tick / 2:
+                await self._beat(entries, now, young_seconds=self._heartbeat_seconds * 0.9)
+            await self._guard(entries, time.monotonic())
+        await self._pulse.close()
+
+    async def _beat(self, entries: list[Held], now: float, *, young_seconds: float) -> None:
+        """Renew what is older than `young_seconds`; young attempts usually end before they need it."""
+        due = {
+            entry.claimed.task_id: entry
+            for entry in entries
+            if now - entry.renewed_at >= young_seconds and entry.fence_at > now
+        }
+        ended = self._keeping.due(now, young_seconds=young_seconds)
+        try:
+            async with asyncio.timeout(min(BEAT_SECONDS_MAX, self._heartbeat_seconds)):
+                leases = {task_id: entry.claimed.lease_token for task_id, entry in due.items()}
+                beat = await self._pulse.beat(leases, ended, self._health())
+        except TROUBLE as error:
+            self._outage.failed("heartbeat", error)
+            self._pulse.drop()
+            return
+        # A lease that was busy is asked for again before the next regular beat: it may be older than one already.
+        self._last_beat = now - (self._heartbeat_seconds * BUSY_SHARE if beat.busy else 0.0)
+        self._outage.answered("heartbeat")
+        for task_id in beat.renewed:
+            due[task_id].lease_seconds = beat.lease_seconds
+            due[task_id].renewed_at = now
+        self._keeping.kept(beat.kept, now)
+        self._body.on_beat(beat, due)
+
+    async def _guard(self, entries: list[Held], now: float) -> None:
+        if fenced := [entry for entry in entries if entry.fence_at <= now and entry.claimed.task_id in self._held]:
+            self._body.on_fence(fenced)
+        if overdue_at(self._held.copy().values()) <= now and (rest := self._body.on_overdue()) is not None:
+            await self._hand_back(rest, seconds_max=min(HAND_BACK_SECONDS / 2, kill_at(entries) - now))
+            self._body.on_end()
+
+    async def _hand_back(self, reports: Sequence[Report], *, seconds_max: float) -> None:
+        """Settle what is settled already or never began, if the leases leave time for it."""
+        if not reports or seconds_max <= 0:
+            return
+        try:
+            async with asyncio.timeout(seconds_max):
+                await self._pulse.hand_back(reports)
+        except TROUBLE as error:
+            log.warning("could not hand back: %s", str(error) or type(error).__name__)

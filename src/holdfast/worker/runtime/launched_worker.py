@@ -1,0 +1,155 @@
+"""The launched worker: attaches to the one attempt it was launched for, runs it with heartbeats, settles it, and ends.
+
+It serves no queue and claims nothing, and has the database or a server, like any worker. There is no parent to hold it
+to its lease, so the kernel's timer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from holdfast.authoring.app import App
+from holdfast.core.tasks.classify import RetryReason
+from holdfast.core.tasks.failure import Failure
+from holdfast.core.tasks.outcome import Failed
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Claimed, report_of
+from holdfast.errors import LeaseLost, Unavailable
+from holdfast.net.server_url import is_server
+from holdfast.settings.settings import Settings
+from holdfast.store.database import TROUBLE
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.startup_retry import once_there
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor.child import leave
+from holdfast.worker.supervisor.kill_timer import Fuse
+from holdfast.worker.supervisor.start_orders import Ending, Orders
+from holdfast.worker.transport.contract import LaunchedLine
+from holdfast.worker.transport.database import DirectLine
+
+log = logging.getLogger("holdfast.worker")
+
+EARLY_SECONDS = 0.5
+"""Between two looks for a launch that was taken back and is due again."""
+TRIES_MAX = 20
+"""How often a dispatcher that does not answer is asked again."""
+
+
+class AttachedWorker(Worker):
+    """One attempt and no more."""
+
+    def __init__(self, line: LaunchedLine, *arguments: Any, **options: Any) -> None:
+        super().__init__(line, *arguments, queues=[], slots=1, **options)
+        self._launched = line
+
+    async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
+        """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to."""
+        async with self.signed_on():
+            await self._attach(task_id, attempt, token)
+            await self._wind_down()
+        return self.completed_count > 0
+
+    def _pulled(self) -> list[str]:
+        """It takes what it was launched for, and says nothing about what others should give it."""
+        return []
+
+    async def _register(self) -> None:
+        """A dispatcher that is away for a moment is waited for: another launch would cost more."""
+        seconds = self._hold.settings.launch_seconds
+        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._flights.is_stopping)
+
+    async def _attach(self, task_id: int, attempt: int, token: str) -> None:
+        """Swap the token for a lease. An answer that got lost is found again as the lease it was about."""
+        waits_until = time.monotonic() + self._hold.settings.launch_seconds
+        for _ in range(TRIES_MAX):
+            while await self._flights.exchange(0):
+                if self._hold.count or self._hold.reports:
+                    return
+                try:
+                    await self._swap(task_id, attempt, token)
+                except LeaseLost as error:
+                    is_early = error.fields.get("is_early") and time.monotonic() < waits_until
+                    if not is_early or self._flights.is_stopping:
+                        raise
+                    await asyncio.sleep(EARLY_SECONDS)
+                except TROUBLE as error:
+                    await self._flights.lose_line(error)
+                    break
+                else:
+                    return
+        what = "server" if is_server(self.line.settings.url) else "database"
+        raise Unavailable(f"The {what} does not answer.", code=f"{what}_unreachable")
+
+    async def _swap(self, task_id: int, attempt: int, token: str) -> None:
+        sent_at = time.monotonic()
+        given = await self._launched.attach(task_id, attempt, token)
+        if not given:
+            # It could not have its input: whoever has the database settled that it failed.
+            self.completed_count += 1
+        known = [one for one in given if await self._knows(one)]
+        await self._hold.start(known, sent_at, is_stopping=self._flights.is_stopping)
+
+    async def _knows(self, claimed: Claimed) -> bool:
+        """Whether the action is in this app; if not, no other launch of it would do better, so it fails."""
+        names = self.line.names
+        await names.learn([claimed.lane_id], [claimed.policy_id])
+        action = names.lane(claimed.lane_id).action
+        if action in self.actions:
+            return True
+        message = f"The launched worker has no action {action}."
+        outcome = Failed(Failure(code=RetryReason.ACTION_NOT_FOUND, message=message))
+        self._hold.reports.append(report_of(claimed, outcome))
+        return False
+
+
+@asynccontextmanager
+async def line_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
+    """The way to the dispatcher: its database, or its server, whose pace is kept."""
+    seconds = settings.worker.launch_seconds
+    if is_server(url):
+        from holdfast.worker.transport.http import HttpLine, fetch_terms
+
+        yield HttpLine(url, await once_there(partial(fetch_terms, url, settings), seconds_max=seconds))
+        return
+    async with AsyncExitStack() as stack:
+        engine = await once_there(
+            lambda: stack.enter_async_context(Engine(url, settings, sessions_max=4)), seconds_max=seconds
+        )
+        yield DirectLine(engine)
+
+
+async def run_attached(
+    app: App, url: str, *, app_ref: str, packs: Sequence[str], task_id: int, attempt: int, token: str
+) -> bool:
+    """Be the worker that was launched for this attempt; whether it settled it."""
+    name = f"launched:{task_id}.{attempt}"
+    fuse = Fuse()
+    async with line_to(url, replace(app.settings, url=url)) as line:
+        settings = line.settings
+        orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
+        worker = AttachedWorker(
+            line,
+            app.actions,
+            flows={} if is_server(url) else app.flows,
+            name=name,
+            version=app.version,
+            isolator=Isolated(orders),
+            datasets=app.datasets,
+            publish=lambda _worker_id, kill_at: fuse.set(kill_at),
+            exit_process=lambda: leave(Ending.OVERDUE),
+        )
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, worker.stop)
+        loop.add_signal_handler(signal.SIGINT, lambda: worker.stop(within_seconds=0.0))
+        is_settled = await worker.run_attached(task_id, attempt, token)
+        if not worker.is_idle:
+            leave(Ending.OVERDUE)
+        return is_settled

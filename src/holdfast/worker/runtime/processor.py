@@ -1,0 +1,254 @@
+"""One task at a time: claim it, run it, settle it, and say what became of it.
+
+The same claim, the same execution and the same settling as a worker's loop, driven by the caller: for scripts, cron and
+tests. There need be no other process: what follows from a task is done before a call returns, and one that finds
+nothing makes the passes that bring work back and looks again. Imports nothing of the app, whose door it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast._internal.event_loop_thread import OwnLoop
+from holdfast.authoring.action import Action, in_process
+from holdfast.core.values import bounds
+from holdfast.engine.dispatch_transaction import dispatched_by, not_dispatched
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Settled
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.errors import HoldfastError, Invalid, LeaseLost, Unavailable
+from holdfast.execution.dataset_writer import Datasets
+from holdfast.execution.runner import FENCED, INTERRUPTED
+from holdfast.execution.running_attempt import FOREVER, Rules
+from holdfast.settings.settings import Settings
+from holdfast.store.database import TROUBLE, is_refusal
+from holdfast.store.resolve import find_place
+from holdfast.store.statements import sql
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.transport.database import DirectLine
+
+__all__ = ["Processed", "Processor", "Rules", "SyncProcessor"]
+
+_ATTEMPT_DECISION = sql("attempt_decision")
+
+log = logging.getLogger("holdfast.worker")
+
+REPORTS_MAX = 10
+"""How often a report is repeated to a database that does not answer."""
+
+
+class Processed(msgspec.Struct, frozen=True):
+    """What one call did: nothing when there was no work to be had; otherwise which task, and whether it will be tried
+    again."""
+
+    processed: bool
+    task_id: str | None = None
+    retried: bool = False
+
+
+_NOTHING = Processed(processed=False)
+
+
+class Workable(Protocol):
+    """What an app has that a processor needs."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def actions(self) -> Mapping[str, Action[..., Any]]: ...
+    @property
+    def datasets(self) -> Datasets: ...
+    @property
+    def version(self) -> str: ...
+
+
+class Processor:
+    """Open it with `async with app.processor() as p`."""
+
+    def __init__(
+        self, app: Workable, *, name: str, queues: Sequence[str] | None, rules: Rules, lease_seconds: float | None
+    ) -> None:
+        _check(rules)
+        self._app = app
+        self._name = bounds.valid_worker_id(name) if name else f"processor:{os.getpid()}"
+        self._queues = queues
+        self._rules = rules
+        self._lease_seconds = lease_seconds
+        self._stack = AsyncExitStack()
+        self._turn = asyncio.Lock()
+        self._worker: _OneSlot | None = None
+
+    async def __aenter__(self) -> Processor:
+        app, self._turn = self._app, asyncio.Lock()
+        place = await asyncio.to_thread(find_place, app.settings, None)
+        self._stack.callback(place.close)
+        try:
+            settings = _with_lease(app.settings, self._lease_seconds)
+            engine = await self._stack.enter_async_context(Engine(place.url, settings, migrates=place.is_embedded))
+            options = {"queues": self._queues, "name": self._name, "version": app.version}
+            actions = {name: in_process(action) for name, action in app.actions.items()}
+            worker = _OneSlot(engine, actions, datasets=app.datasets, rules=self._rules, **options)
+            await self._stack.enter_async_context(worker.signed_on())
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._worker = worker
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker = None
+        await self._stack.aclose()
+
+    async def process_once(self) -> Processed:
+        """Run one task that is due, if there is one that nobody else has.
+
+        `LeaseLost` if somebody else got the task before its end was on record; `Unavailable` if the database is away;
+        `DispatchFailed` if it refused to settle, and so nothing changed.
+        """
+        if self._worker is None:
+            raise Invalid("The processor is not open.", code="client_closed", advice="Use `async with`.")
+        async with self._turn:
+            return await self._worker.process_once()
+
+
+class _OneSlot(Worker):
+    """A worker that waits for its caller before it takes the next task. There may be nobody to launch one."""
+
+    def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
+        direct = DirectLine(engine)
+        super().__init__(direct, *arguments, slots=1, runs_launched=True, **options)
+        self._engine = engine
+        self._direct = direct
+        self._loops = Loops(engine)
+        self._refused: dict[int, str] = {}
+
+    async def process_once(self) -> Processed:
+        await self._until_over(lambda: len(self._hold.committing))
+        self._refused.clear()
+        if not await self._claim():
+            await self._repair()
+            if not await self._claim():
+                return _NOTHING
+        [held] = self._hold.entries.values()
+        task_id, attempt = held.claimed.task_id, held.claimed.attempt
+        try:
+            await self._until_over(lambda: self._hold.count)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_up())
+            raise
+        was_fenced = not self._hold.reports and held.verdict == FENCED
+        if self._hold.reports or self._notes:
+            await self._talk(0)
+        await self._direct.followed()
+        if was_fenced or task_id in self._refused:
+            winner = self._refused.get(task_id, "its lease ran out")
+            raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
+        decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
+        return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
+
+    async def _until_over(self, left: Callable[[], int]) -> None:
+        """Wait until none is left, also of an earlier call; `Unavailable` if a commit is not answered for long."""
+        unanswered_max = self._hold.committing.unanswered + REPORTS_MAX
+        while left():
+            await self._occasion.wait(self._hold.settings.poll_seconds)
+            if self._hold.committing.unanswered >= unanswered_max:
+                raise _unreachable()
+
+    async def _claim(self) -> bool:
+        self._direct.claimer.forget()
+        await self._talk(1)
+        return bool(self._hold.entries)
+
+    async def _repair(self) -> None:
+        """Bring back what is lost or due, and what runs have to tell each other. If it fails, others will do it."""
+        try:
+            await self._loops.reap()
+            await self._loops.reconcile()
+            await self._loops.runs()
+        except TROUBLE as error:
+            log.warning("could not look for lost and due work: %s", error)
+
+    async def _talk(self, want: int) -> None:
+        """Exchange with the database until it answers, for as long as a lease can last."""
+        for _ in range(REPORTS_MAX):
+            if await self._flights.exchange(want):
+                return
+            if is_refusal(self._flights.trouble):
+                break
+        raise self._not_settled() or _unreachable()
+
+    def _not_settled(self) -> HoldfastError | None:
+        """Where the database refused the transaction: what it was to dispatch. The report is kept, and goes with the
+        next call; if none comes the lease ends."""
+        trouble = self._flights.trouble
+        if trouble is None or not is_refusal(trouble) or not self._hold.reports:
+            return None
+        report = self._hold.reports[0]
+        code = dispatched_by(report, report.policy or self._engine.catalog.policy(report.policy_id))
+        what = f"Settling attempt {report.attempt} of task {report.task_id}"
+        return None if code is None else not_dispatched(code, what, trouble)
+
+    async def _give_up(self) -> None:
+        """The caller does not wait any longer: interrupt what it would leave running, and say so."""
+        self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
+        self._finish_by = time.monotonic() + self._hold.settings.lease_seconds
+        await self._settle_all()
+        self._finish_by = FOREVER
+
+    def _announce(self, settled: Settled) -> None:
+        super()._announce(settled)
+        self._refused.update({refusal.task_id: refusal.winner for refusal in settled.refused})
+
+
+class SyncProcessor:
+    """Open it with `with app.sync_processor() as p`: the same, waiting in the caller's thread."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+        advice = "Use `with app.sync_processor() as p:`, in the process that works with it."
+        self._loop = OwnLoop("processor", processor, advice=advice)
+
+    def __enter__(self) -> SyncProcessor:
+        self._loop.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.leave(kind, error, trace)
+
+    def process_once(self) -> Processed:
+        return self._loop.run(self._processor.process_once())
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable(
+        "The database does not answer.", code="database_unreachable", advice="Try again; the task is not lost."
+    )
+
+
+def _with_lease(settings: Settings, lease_seconds: float | None) -> Settings:
+    if lease_seconds is None:
+        return settings
+    worker = settings.worker
+    beat = min(worker.heartbeat_seconds, lease_seconds / 3)
+    return replace(settings, worker=replace(worker, lease_seconds=lease_seconds, heartbeat_seconds=beat))
+
+
+def _check(rules: Rules) -> None:
+    if rules.max_attempts is not None and rules.max_attempts < 1:
+        raise Invalid("max_attempts must be at least 1.", code="invalid_policy")
+    if rules.default_timeout_seconds is not None and rules.default_timeout_seconds <= 0:
+        raise Invalid("default_timeout_seconds must be more than 0.", code="invalid_policy")

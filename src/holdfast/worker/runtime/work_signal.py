@@ -1,0 +1,73 @@
+"""What calls for an exchange, and who is woken by it.
+
+An exchange takes its time, and what is heard meanwhile is newer than its answer. So rings are counted, and an answer
+covers those alone that were heard before it was asked for. A flight is a task that exchanges; each has a wake-up of its
+own: who hears it takes it from nobody else, and one that comes while a flight is busy is found when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.execution.running_attempt import FOREVER
+
+FIRST = 0
+"""The number of the flight that carries the notes and mends the line."""
+
+
+class Occasion:
+    """Why one worker should exchange with its dispatcher, for this many flights."""
+
+    def __init__(self, flights: int) -> None:
+        self.is_line_up = False
+        """No answer may have been lost since the line was last resumed: what was lost has to be asked for at once,
+        because it may be about leases that nobody else keeps."""
+        self.has_notes_due = False
+        """A beat found notes that no exchange has taken along."""
+        self.has_plenty = False
+        """The last look found work and may have left some."""
+        self.rings = 1
+        """How often there was said to be work: once at the beginning, unheard."""
+        self._answered = 0
+        self._wakeups = [asyncio.Event() for _ in range(flights)]
+        self._are_awake = False
+
+    @property
+    def may_have_work(self) -> bool:
+        return self.rings > self._answered
+
+    def ring(self) -> None:
+        """There may be work."""
+        self.rings += 1
+
+    def looked(self, rings: int, *, may_have_more: bool, has_found: bool) -> None:
+        """A claim that was sent when so many `rings` had been heard was answered."""
+        if may_have_more:
+            self.ring()
+        else:
+            self._answered = max(self._answered, rings)
+        self.has_plenty = may_have_more and has_found
+
+    def lose_line(self) -> None:
+        """An answer was lost: nobody knows what it had, nor whether there was more."""
+        self.is_line_up = False
+        self.ring()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed: every flight looks whether it is called for. Called for each attempt that ends."""
+        if not self._are_awake:
+            self._are_awake = True
+            for one in self._wakeups:
+                one.set()
+
+    async def wait(self, seconds: float, flight: int = FIRST) -> None:
+        """Wait until something changed since this flight last waited, or so many seconds."""
+        wakeup = self._wakeups[flight]
+        if not wakeup.is_set():
+            try:
+                await asyncio.wait_for(wakeup.wait(), None if seconds == FOREVER else max(0.0, seconds))
+            except TimeoutError:
+                return
+        wakeup.clear()
+        self._are_awake = False

@@ -1,0 +1,267 @@
+"""The worker: claims what it can run, runs it, reports in batches, and gives back what it cannot finish.
+
+A lost dispatcher stops nothing by itself: reports wait, the heart decides when work must stop, and the flights
+reconnect and go on. Whether the line to it is a database session or HTTP is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from holdfast.authoring.action import Action
+from holdfast.authoring.flow.flow import Flow
+from holdfast.authoring.schedule import Schedule
+from holdfast.engine.engine import Engine
+from holdfast.engine.leases import Report, Settled
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat
+from holdfast.execution.dataset_writer import Datasets
+from holdfast.execution.notes import Notes
+from holdfast.execution.runner import CANCELED, FENCED, INTERRUPTED, Isolator
+from holdfast.execution.running_attempt import FOREVER, Held, Rules
+from holdfast.worker.runtime.exchange_loop import Flights, share_of
+from holdfast.worker.runtime.heartbeat_thread import Heart
+from holdfast.worker.runtime.running_attempts import Hold
+from holdfast.worker.runtime.work_signal import Occasion
+from holdfast.worker.transport.contract import Line, Listening, Signing
+from holdfast.worker.transport.database import DirectLine
+
+log = logging.getLogger("holdfast.worker")
+
+INTERRUPT_SECONDS_MAX = 5.0
+RUNNERS = 2
+SECOND_WAVE_SECONDS = 0.005
+
+
+class Worker:
+    """One incarnation in one process. `run()` until `stop()`.
+
+    An engine stands for a direct line on it.
+    """
+
+    def __init__(
+        self,
+        line: Engine | Line,
+        actions: Mapping[str, Action[..., Any]],
+        *,
+        flows: Mapping[str, Flow[...]] | None = None,
+        queues: Sequence[str] | None = None,
+        slots: int | None = None,
+        name: str = "",
+        version: str = "",
+        schedules: Iterable[Schedule] = (),
+        origin: str = "",
+        isolator: Isolator | None = None,
+        datasets: Datasets | None = None,
+        rules: Rules | None = None,
+        publish: Callable[[int, float], None] | None = None,
+        exit_process: Callable[[], None] | None = None,
+        runs_launched: bool = False,
+    ) -> None:
+        self.line = DirectLine(line) if isinstance(line, Engine) else line
+        self.actions = dict(actions)
+        self.flows: Mapping[str, Flow[...]] = flows or {}
+        self.worker_id = 0
+        self.queues = None if queues is None else list(queues)
+        self.slots = slots or self.line.settings.worker.slots
+        self.name = name or f"{platform.node()}:{os.getpid()}"
+        self.version = version
+        self._schedules = tuple(schedules)
+        self._origin = origin
+        self._exit_process = exit_process
+        self._runs_launched = runs_launched
+        self._notes = Notes()
+        self._occasion = Occasion(self.line.flights)
+        self._hold = Hold(
+            self.line,
+            self.actions,
+            slots=self.slots,
+            share=share_of(self.slots, self.line.flights),
+            isolator=isolator,
+            notes=self._notes,
+            datasets=datasets or {},
+            announce=self._announce,
+            publish=lambda kill_at: publish(self.worker_id, kill_at) if publish is not None else None,
+            changed=self._occasion.wake,
+            rules=rules,
+        )
+        self._flights = Flights(
+            self.line, self._hold, self._occasion, self._notes, slots=self.slots, announce=self._announce
+        )
+        self._heart: Heart | None = None
+        self._finish_by = FOREVER
+        self._crew, self._rank = 1, 0
+        self.ready = asyncio.Event()
+        self.on_ready: Callable[[], None] = lambda: None
+        self.completed_count = 0
+
+    def stop(self, *, within_seconds: float | None = None) -> None:
+        """Take no more work; finish what runs, within the shutdown time or less, and leave."""
+        self._flights.is_stopping = True
+        seconds = self._hold.settings.shutdown_seconds if within_seconds is None else within_seconds
+        self._finish_by = min(self._finish_by, time.monotonic() + seconds)
+        self._occasion.wake()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it left because it was asked to drain, and held nothing any more."""
+        return self._flights.is_drained
+
+    @property
+    def begun_count(self) -> int:
+        """How many attempts it has begun."""
+        return self._hold.begun_count
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no attempt runs: after `run`, a thread that would not stop may be left."""
+        return not self._hold.entries
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        async with self.signed_on():
+            await self._flights.run()
+            await self._wind_down()
+
+    @asynccontextmanager
+    async def signed_on(self) -> AsyncIterator[None]:
+        """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
+        self._loop = asyncio.get_running_loop()
+        await self._register()
+        heart = self._heart = Heart(
+            self.line.pulse(),
+            self._hold.entries,
+            self._hold.ended,
+            self,
+            lease_seconds=self._hold.settings.lease_seconds,
+            heartbeat_seconds=self._hold.settings.heartbeat_seconds,
+            publish=self._hold.show_kill_at,
+            health=self._health,
+            outage=self.line.outage,
+        )
+        heart.start()
+        self.ready.set()
+        self.on_ready()
+        try:
+            yield
+        finally:
+            heart.close()
+            await self._leave()
+
+    async def _register(self) -> None:
+        signed = await self.line.sign_on(
+            Signing(
+                name=self.name,
+                version=self.version,
+                actions=self.actions,
+                pulled=self._pulled(),
+                flows=self.flows,
+                queues=self.queues,
+                slots=self.slots,
+                schedules=self._schedules,
+                origin=self._origin,
+            ),
+            Listening(ring=self._on_ring, look=self._look, free=self._flights.want, beat=self._beat_soon),
+        )
+        # The pace is the dispatcher's: a worker elsewhere may have been told another.
+        self._hold.settings = replace(
+            self._hold.settings, lease_seconds=signed.lease_seconds, heartbeat_seconds=signed.heartbeat_seconds
+        )
+        self.worker_id = signed.worker_id
+        self._hold.show_kill_at()
+
+    def _pulled(self) -> list[str]:
+        """The actions whose tasks this worker takes: the others have workers launched for them."""
+        return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
+
+    def _announce(self, settled: Settled) -> None:
+        for refusal in settled.refused:
+            log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
+        self.completed_count += settled.accepted
+
+    def _on_ring(self, turn: int, lanes: Sequence[int]) -> None:
+        """Look for work: at once when it is this worker's turn, a moment later otherwise.
+
+        Everybody hears the bell. A crowd that runs for one task keeps the one that gets it from starting; the turn that
+        the bell calls out lets the same two run first, whoever of them is free.
+        """
+        if (self._rank - turn) % self._crew < RUNNERS:
+            self._look(lanes)
+        else:
+            self._loop.call_later(SECOND_WAVE_SECONDS, self._look, lanes)
+
+    def _beat_soon(self) -> None:
+        if self._heart is not None:
+            self._heart.beat_soon()
+
+    def _look(self, lanes: Sequence[int]) -> None:
+        self.line.expect(lanes)
+        self._occasion.ring()
+        self._occasion.wake()
+
+    def _health(self) -> str:
+        return json.dumps({"running": len(self._hold.entries), "slots": self.slots, "pid": os.getpid()})
+
+    def on_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None:
+        self._loop.call_soon_threadsafe(self._hear_beat, beat, asked)
+
+    def _hear_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None:
+        """`asked` are the attempts the answer is about: the next one of a task may run here by now."""
+        self._hold.interrupt((asked[one] for one in beat.lost if self._hold.entries.get(one) is asked[one]), FENCED)
+        self._hold.interrupt(
+            (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
+        )
+        # For good: a drain is no pause, and one that was silent for a while is no less asked to leave.
+        self._flights.is_draining = self._flights.is_draining or beat.worker_state != "active"
+        self._crew, self._rank = max(1, beat.crew), beat.rank
+        self._occasion.has_notes_due = bool(self._notes)
+        if beat.worker_state is None and not self._flights.is_stopping:
+            log.error("this worker is no longer known to its dispatcher; leaving")
+            self.stop()
+        self._occasion.wake()
+
+    def on_fence(self, entries: list[Held]) -> None:
+        self._loop.call_soon_threadsafe(self._hold.interrupt, entries, FENCED)
+
+    def on_overdue(self) -> Sequence[Report] | None:
+        """What to hand back before the process ends, if it may."""
+        return None if self._exit_process is None else self._hold.hand_back()
+
+    def on_heart_stopped(self) -> None:
+        log.critical("the heart of this worker stopped; leaving")
+        if self._exit_process is not None:
+            self._exit_process()
+        self._loop.call_soon_threadsafe(self._hold.interrupt, self._hold.snapshot(), FENCED)
+        self._loop.call_soon_threadsafe(self.stop)
+
+    def on_end(self) -> None:
+        assert self._exit_process is not None
+        log.error("an attempt did not stop in time; ending this process")
+        self._exit_process()
+
+    async def _wind_down(self) -> None:
+        """Let attempts finish within the shutdown time, then interrupt the rest; report everything."""
+        await self._settle_all()
+        self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
+        self._finish_by = time.monotonic() + min(self._hold.settings.lease_seconds, INTERRUPT_SECONDS_MAX)
+        await self._settle_all()
+
+    async def _settle_all(self) -> None:
+        """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
+        while not self._hold.is_empty and time.monotonic() < self._finish_by:
+            if self._hold.reports or self._occasion.has_notes_due:
+                await self._flights.exchange(0)
+            else:
+                await self._occasion.wait(self._finish_by - time.monotonic())
+
+    async def _leave(self) -> None:
+        await self._hold.close()
+        await self.line.sign_off(is_idle=not self._hold.entries)

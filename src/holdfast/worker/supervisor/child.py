@@ -1,0 +1,207 @@
+"""A worker process: `python -m holdfast.worker.supervisor.child LIFELINE BOARD`, started by its parent.
+
+SIGTERM lets running attempts finish within the shutdown time, SIGINT hands everything back at once. When the parent
+vanishes there is nobody to hold this process to its leases, so it takes no more work, gives running attempts one lease
+to finish, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from holdfast._internal.gc_tuning import set_aside
+from holdfast.authoring.app import App
+from holdfast.authoring.app_settings import settings_for
+from holdfast.authoring.loader import load_app
+from holdfast.engine.engine import Engine
+from holdfast.engine.failure_log import ATTEMPTS_LOG
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.net.server_url import is_server
+from holdfast.settings.log_setup import set_up
+from holdfast.settings.settings import Settings
+from holdfast.store.errors import without_password
+from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.worker import Worker
+from holdfast.worker.supervisor import start_orders as wire_orders
+from holdfast.worker.supervisor.deadline_page import Board
+from holdfast.worker.supervisor.kill_timer import Fuse
+from holdfast.worker.supervisor.parent_pipe import Lifeline
+from holdfast.worker.supervisor.start_orders import Ending, Orders
+from holdfast.worker.transport.contract import Line
+
+log = logging.getLogger("holdfast.worker")
+
+ACTIONS_SHOWN_MAX = 20
+FUSE_LATER = 0.03
+"""Part of a lease. With the parent's own delay it still ends before the lease does."""
+
+FAREWELL_SECONDS = 5.0
+"""What an orphan may take to sign off after its attempts had their time."""
+
+
+def main(arguments: list[str]) -> int:
+    lifeline, board = Lifeline(int(arguments[0])), Board(int(arguments[1]))
+    os.set_inheritable(board.descriptor, False)
+    line = lifeline.read_line()
+    if not line:
+        return Ending.STOPPED
+    orders = wire_orders.decode(line)
+    orphanage = _Orphanage(orders.settings.worker.lease_seconds)
+    lifeline.watch(orphanage.on_end)
+    try:
+        app = load_app(orders.app_ref, orders.packs)
+        # An app that set up its own logging keeps it.
+        set_up(orders.settings.log)
+        if not orders.tells_failures:
+            logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
+        app.configure(settings_for(app.own_settings, replace(orders.settings, url=orders.url)))
+    except Invalid as error:
+        print(f"holdfast: {error}", file=sys.stderr, flush=True)
+        return Ending.CANNOT_LOAD
+    set_aside()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        ending, is_idle = runner.run(_work(app, orders, board, orphanage))
+        if not is_idle:
+            # A thread still runs an attempt; leaving in good order would wait for it, past its lease.
+            sys.stdout.flush()
+            leave(ending)
+    return ending
+
+
+class _Orphanage:
+    """What happens when the parent is gone: nothing to save before there is a worker, a short stop afterwards."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._stop: Callable[[], None] | None = None
+
+    def adopt(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+        def stop() -> None:
+            loop.call_soon_threadsafe(lambda: worker.stop(within_seconds=self._lease_seconds))
+
+        self._stop = stop
+
+    def on_end(self) -> None:
+        if self._stop is None:
+            leave(Ending.STOPPED)
+        log.error("the parent process is gone; handing back and leaving")
+        self._stop()
+        threading.Event().wait(self._lease_seconds + FAREWELL_SECONDS)
+        leave(Ending.OVERDUE)
+
+
+async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -> tuple[Ending, bool]:
+    """Run one worker to its end; says why it ended, and whether nothing of it still runs."""
+    settings = app.settings
+    try:
+        async with _line(orders.url, settings) as line:
+            worker = Worker(
+                line,
+                app.actions,
+                flows=app.flows,
+                queues=orders.queues,
+                slots=orders.slots,
+                name=orders.name,
+                version=app.version,
+                schedules=app.schedules.values(),
+                origin=f"app:{app.name}",
+                isolator=Isolated(orders),
+                datasets=app.datasets,
+                publish=_publisher(board, settings.worker.lease_seconds),
+                exit_process=lambda: leave(Ending.OVERDUE),
+            )
+            asked = asyncio.Event()
+            _obey_signals(worker, asked)
+            orphanage.adopt(worker, asyncio.get_running_loop())
+            worker.on_ready = partial(_greet, worker, orders.url)
+            await worker.run()
+            if worker.is_drained:
+                return Ending.DRAINED, worker.is_idle
+            return (Ending.STOPPED if asked.is_set() else Ending.AWAY), worker.is_idle
+    except Unavailable as error:
+        log.error("%s", error)
+        return Ending.AWAY, True
+    except HoldfastError as error:
+        log.error("%s", error)
+        return Ending.CANNOT_LOAD, True
+
+
+def _greet(worker: Worker, url: str) -> None:
+    """Say in the log what this worker serves, and where its tasks come from."""
+    if not worker.actions:
+        log.warning("the app has no actions: this worker will run nothing")
+    queues = "every queue" if worker.queues is None else f"queues {', '.join(worker.queues)}"
+    actions = sorted(worker.actions)
+    shown = ", ".join(actions[:ACTIONS_SHOWN_MAX]) + (", …" if len(actions) > ACTIONS_SHOWN_MAX else "")
+    log.info(
+        "worker %s is ready: %s, %s, %s slots, %s (%s)",
+        worker.worker_id,
+        without_password(url),
+        queues,
+        worker.slots,
+        "1 action" if len(actions) == 1 else f"{len(actions)} actions",
+        shown or "none",
+    )
+
+
+@contextlib.asynccontextmanager
+async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Line]:
+    """The way to the dispatcher: its database, or its server."""
+    if is_server(url):
+        from holdfast.worker.transport.http import HttpLine
+
+        yield HttpLine(url, settings)
+        return
+    async with Engine(url, settings) as engine:
+        yield engine
+
+
+def _publisher(board: Board, lease_seconds: float) -> Callable[[int, float], None]:
+    """Show the parent when to kill this process, and have the kernel do it a little later if the parent does not."""
+    fuse = Fuse()
+
+    def publish(worker_id: int, kill_at: float) -> None:
+        board.worker_id = worker_id
+        board.kill_at = kill_at
+        fuse.set(kill_at + lease_seconds * FUSE_LATER)
+
+    return publish
+
+
+def _obey_signals(worker: Worker, asked: asyncio.Event) -> None:
+    def stop(within_seconds: float | None) -> None:
+        asked.set()
+        worker.stop(within_seconds=within_seconds)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop, None)
+    loop.add_signal_handler(signal.SIGINT, stop, 0.0)
+    # The terminal belongs to the parent, which passes on what it means.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def leave(ending: Ending) -> NoReturn:
+    """End this process now, whatever its threads are doing."""
+    os._exit(ending)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""The board: a page of memory on which a worker process shows its parent who it is and when it must be dead.
+
+Shared memory, because it can be read whatever the process is doing: stopped, swapped out, or deep in C code that holds
+the interpreter. Each cell is one aligned machine word, so a reader never sees half a value.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+
+from holdfast.execution.running_attempt import FOREVER
+
+_BYTES = mmap.PAGESIZE
+_WORKER_ID, _KILL_AT = 0, 1
+
+
+class Board:
+    """One process's board. `create` it in the parent, open it by its inherited `descriptor` in the child."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, _BYTES)
+        self._cells = memoryview(self._memory).cast("d")
+
+    @classmethod
+    def create(cls) -> Board:
+        """A fresh board on a file that has no name: nothing to clean up, nothing for others to open."""
+        with tempfile.TemporaryFile() as file:
+            file.truncate(_BYTES)
+            board = cls(os.dup(file.fileno()))
+        board.kill_at = FOREVER
+        return board
+
+    @property
+    def worker_id(self) -> int:
+        """The incarnation registered in the database; 0 before that."""
+        return int(self._cells[_WORKER_ID])
+
+    @worker_id.setter
+    def worker_id(self, worker_id: int) -> None:
+        self._cells[_WORKER_ID] = float(worker_id)
+
+    @property
+    def kill_at(self) -> float:
+        """On the machine's monotonic clock."""
+        return self._cells[_KILL_AT]
+
+    @kill_at.setter
+    def kill_at(self, instant: float) -> None:
+        self._cells[_KILL_AT] = instant
+
+    def close(self) -> None:
+        self._cells.release()
+        self._memory.close()
+        os.close(self.descriptor)

@@ -1,0 +1,73 @@
+"""The parent's side over HTTP: burying worker processes that died. The repair loops are the server's own.
+
+In a thread with its own event loop, like its sibling with the database; a burial is repeated until the server took it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.protocol.worker import Leaving
+from holdfast.settings.settings import Settings
+from holdfast.store.outage import Outage
+from holdfast.worker.transport.http_connection import Calls, Server
+
+REPEAT_SECONDS_FIRST, REPEAT_SECONDS_MAX = 0.05, 2.0
+ANSWER_SECONDS_MAX = 10.0
+
+
+class HttpRepairs:
+    """`start`, `bury` the dead, `close`. Methods are called from the watching thread."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._server = Server.of(url, settings)
+        self._outage = Outage("the server")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
+        self._burials: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
+        """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
+        self._loop.call_soon_threadsafe(self._begin, worker_id, was_asked_to_stop)
+
+    def close(self, *, seconds_max: float) -> None:
+        closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
+        with contextlib.suppress(HoldfastError):
+            closing.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._loop.close()
+
+    def _begin(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        burial = asyncio.create_task(self._bury(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}")
+        self._burials.add(burial)
+        burial.add_done_callback(self._burials.discard)
+
+    async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        calls, pause = Calls(self._server), REPEAT_SECONDS_FIRST
+        while True:
+            try:
+                body = Leaving(str(worker_id), stopped=was_asked_to_stop)
+                await calls.post("/internal/leave", body, dict[str, Any], seconds_max=ANSWER_SECONDS_MAX)
+                calls.drop()
+                self._outage.answered("retiring workers")
+                return
+            except HoldfastError as error:
+                self._outage.failed("retiring workers", error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, REPEAT_SECONDS_MAX)
+
+    async def _close(self, seconds_max: float) -> None:
+        if self._burials:
+            await asyncio.wait(self._burials, timeout=seconds_max)
+        for task in tuple(self._burials):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,132 @@
+"""The parent's side of the database: the repair loops, and burying worker processes that died.
+
+Lives in a thread with its own event loop, so that nothing the database does can hold up the thread that watches the
+processes. Goes on through database restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.tasks.reap import REAP_BATCH
+from holdfast.engine.maintenance.loops import Loops
+from holdfast.settings.settings import Settings
+from holdfast.store.database import TROUBLE
+from holdfast.store.durability import require_durable
+from holdfast.store.outage import Outage
+from holdfast.store.statements import sql
+
+_RETIRE = sql("retire_worker")
+
+log = logging.getLogger("holdfast.parent")
+
+T = TypeVar("T")
+Beside = Callable[[Engine], Coroutine[Any, Any, None]]
+"""Another loop over the same database."""
+
+REPEAT_SECONDS_FIRST = 0.05
+REPEAT_SECONDS_MAX = 2.0
+
+
+class Repairs:
+    """`start`, `bury` the dead, `close`. Methods are called from the watching thread."""
+
+    def __init__(
+        self, url: str, settings: Settings, *, migrates: bool, loops: bool, beside: Beside | None = None
+    ) -> None:
+        self._engine = Engine(url, settings, sessions_max=4, migrates=migrates)
+        self._has_loops = loops
+        self._beside = beside
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
+        self._burials: set[asyncio.Task[None]] = set()
+        self._looping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Open the database; what is wrong with it is raised here, before any process is started."""
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
+        """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
+        self._loop.call_soon_threadsafe(self._begin_burial, worker_id, was_asked_to_stop)
+
+    def close(self, *, seconds_max: float) -> None:
+        """Finish burials within the time, then let go of the database."""
+        closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
+        with contextlib.suppress(*TROUBLE):
+            closing.result()
+        self._end_thread()
+
+    async def _open(self) -> None:
+        await self._engine.__aenter__()
+        try:
+            await require_durable(self._engine.database, is_unsafe=self._engine.settings.unsafe)
+        except BaseException:
+            await self._engine.__aexit__(None, None, None)
+            raise
+        if self._has_loops:
+            self._looping = asyncio.create_task(self._repair(), name="holdfast-loops")
+
+    async def _repair(self) -> None:
+        """Run the loops for ever: without them lost work would stay lost, so not even a bug of ours may end them."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(Loops(self._engine).run())
+                    if self._beside is not None:
+                        group.create_task(self._beside(self._engine))
+            except Exception:
+                log.exception("the repair loops failed, starting them again")
+            await asyncio.sleep(REPEAT_SECONDS_MAX)
+
+    def _begin_burial(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        burial = asyncio.create_task(self._bury(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}")
+        self._burials.add(burial)
+        burial.add_done_callback(self._burials.discard)
+
+    async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        database, loops = self._engine.database, Loops(self._engine)
+        retired = (_RETIRE, worker_id, was_asked_to_stop)
+        await _until_done(lambda: database.fetch(*retired), database.outage, f"retiring worker {worker_id}")
+        while await _until_done(loops.bury, database.outage, "reaping") == 0.0:
+            log.info("more than %s leases to take back", REAP_BATCH)
+
+    async def _close(self, seconds_max: float) -> None:
+        if self._burials:
+            await asyncio.wait(self._burials, timeout=seconds_max)
+        for task in (*self._burials, *filter(None, [self._looping])):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._engine.__aexit__(None, None, None)
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._loop.close()
+
+
+async def _until_done(step: Callable[[], Awaitable[T]], outage: Outage, part: str) -> T:
+    """Repeat a step that is safe to repeat until the database takes it."""
+    pause = REPEAT_SECONDS_FIRST
+    while True:
+        try:
+            done = await step()
+        except TROUBLE as error:
+            outage.failed(part, error)
+        else:
+            outage.answered(part)
+            return done
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, REPEAT_SECONDS_MAX)

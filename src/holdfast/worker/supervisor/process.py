@@ -1,0 +1,67 @@
+"""One worker process as its parent sees it: started, watched through its board, killed in time, buried."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from holdfast._internal.process_tree import kill_session
+from holdfast.worker.supervisor import start_orders as wire_orders
+from holdfast.worker.supervisor.deadline_page import Board
+from holdfast.worker.supervisor.start_orders import Orders
+
+
+class Process:
+    """A running child. Its pipe is its lifeline: it ends when this process does, however that happens."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.started_at = time.monotonic()
+        self.board = Board.create()
+        self.was_killed = False
+        reading, self._lifeline = os.pipe()
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.worker.supervisor.child", str(reading), str(self.board.descriptor)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(reading, self.board.descriptor),
+                start_new_session=True,
+                env=os.environ,
+            )
+        finally:
+            os.close(reading)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._lifeline, wire_orders.encode(orders))
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative when a signal ended it."""
+        return self._child.poll()
+
+    @property
+    def is_registered(self) -> bool:
+        return self.board.worker_id != 0
+
+    def signal(self, which: signal.Signals) -> None:
+        self._child.send_signal(which)
+
+    def kill(self) -> None:
+        """Works on a stopped process too, and whatever holds its interpreter."""
+        self.was_killed = True
+        self._child.kill()
+
+    def is_gone(self) -> bool:
+        """Whether it and everything it started is dead; what is left gets killed."""
+        return self.exit_code is not None and kill_session(self.pid)
+
+    def forget(self) -> None:
+        """Let go of its memory and its lifeline."""
+        os.close(self._lifeline)
+        self.board.close()

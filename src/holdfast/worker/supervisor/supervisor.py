@@ -1,0 +1,285 @@
+"""The parent: a small process over worker processes, which keeps the promise that a worker cannot outlive its lease.
+
+Each child shows on its board when it must be dead. Past that moment the parent kills it, whatever it is doing, so that
+nobody else can run its tasks while it still can. A child that died is buried: nothing it started runs any more, its
+tasks go to others at once, and another child takes its place.
+
+    SIGTERM, SIGINT, SIGHUP   children finish or hand back their work within the shutdown time, then all end
+    the same again            children hand back what they can at once
+    a third time              children are killed
+
+If the parent itself is killed, its children notice, stop and end: there would be nobody left to hold them to a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Protocol
+
+from holdfast.execution.running_attempt import FOREVER
+from holdfast.net.server_url import is_server
+from holdfast.settings.settings import Settings
+from holdfast.store.resolve import find_place
+from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
+from holdfast.worker.supervisor.http_maintenance import HttpRepairs
+from holdfast.worker.supervisor.maintenance_thread import Beside, Repairs
+from holdfast.worker.supervisor.process import Process
+from holdfast.worker.supervisor.restart_delay import Restarts
+from holdfast.worker.supervisor.start_orders import Ending, Orders
+from holdfast.worker.transport.http import fetch_terms
+
+log = logging.getLogger("holdfast.parent")
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HAND_BACK_SECONDS = 10.0
+"""How long children may take to hand back and end, beyond the time they have to finish."""
+
+CANNOT_LOAD_PAUSE_SECONDS = 5.0
+
+
+def run_workers(
+    app_ref: str,
+    settings: Settings,
+    *,
+    processes: int,
+    slots: int,
+    queues: list[str] | None,
+    loops: bool,
+    packs: Sequence[str] = (),
+    beside: Beside | None = None,
+    tells_failures: bool = True,
+) -> int:
+    """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
+
+    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. Where the
+    settings' URL is that of a server, workers speak HTTP with it, and the loops are its own. `beside` is a loop that
+    runs beside the repair loops. `tells_failures` has each failed attempt in the log.
+    """
+    with _dispatcher(settings, loops, beside) as (url, settings, repairs):
+        orders = Orders(
+            app_ref=app_ref,
+            url=url,
+            settings=settings,
+            slots=slots,
+            queues=queues,
+            name="",
+            packs=list(packs),
+            tells_failures=tells_failures,
+        )
+        return _Parent(orders, repairs, processes=processes).run()
+
+
+@contextlib.contextmanager
+def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Iterator[tuple[str, Settings, Undertaker]]:
+    """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
+    if settings.url is not None and is_server(settings.url):
+        url, place = settings.url, None
+        settings = asyncio.run(once_there(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX))
+        repairs: Repairs | HttpRepairs = HttpRepairs(url, settings)
+    else:
+        place = find_place(settings)
+        url = place.url
+        repairs = Repairs(url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
+    try:
+        repairs.start()
+        try:
+            yield url, settings, repairs
+        finally:
+            repairs.close(seconds_max=HAND_BACK_SECONDS)
+    finally:
+        if place is not None:
+            place.close()
+
+
+class Undertaker(Protocol):
+    """Sees to it that the tasks of a dead worker go to others."""
+
+    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A place for one child, filled again whenever it falls empty."""
+
+    number: int
+    process: Process | None = None
+    start_at: float = 0.0
+    is_given_up: bool = False
+    """Its worker was drained: the place stays empty."""
+    restarts: Restarts = field(default_factory=Restarts)
+
+
+class _Parent:
+    def __init__(self, orders: Orders, repairs: Undertaker, *, processes: int) -> None:
+        self._orders = orders
+        self._repairs = repairs
+        self._seats = [_Seat(number) for number in range(1, processes + 1)]
+        self._tick_seconds = max(0.005, orders.settings.worker.lease_seconds / 50)
+        self._stops_heard = 0
+        self._stops_passed_on = 0
+        self._kill_at = FOREVER
+        self._has_worked = False
+        self._exit_code = 0
+
+    def run(self) -> int:
+        with self._hearing_signals() as ear:
+            while not self._is_over():
+                self._start_due()
+                # A board can change at any time, so the wait is never long; a signal or a death ends it.
+                select.select([ear], [], [], self._tick_seconds)
+                with contextlib.suppress(BlockingIOError):
+                    ear.recv(4096)
+                self._enforce()
+                self._pass_on_stop()
+                for seat in self._seats:
+                    self._look_after(seat)
+        return self._exit_code
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stops_heard > 0
+
+    def _is_over(self) -> bool:
+        return all(seat.process is None and (self._is_stopping or seat.is_given_up) for seat in self._seats)
+
+    def _start_due(self) -> None:
+        for seat in self._seats:
+            is_wanted = not (self._is_stopping or seat.is_given_up)
+            if seat.process is None and is_wanted and time.monotonic() >= seat.start_at:
+                seat.process = Process(self._orders)
+                log.info("worker process %s started (pid %s)", seat.number, seat.process.pid)
+
+    def _enforce(self) -> None:
+        """Kill every child past the moment it named itself, and all of them past the end of a stop."""
+        now = time.monotonic()
+        for seat in self._seats:
+            process = seat.process
+            if process is None or process.was_killed:
+                continue
+            self._has_worked = self._has_worked or process.is_registered
+            if process.board.kill_at <= now:
+                late_ms = (now - process.board.kill_at) * 1000
+                log.error(
+                    "worker process %s (pid %s) could not renew its leases or stop in time: killed (%.0f ms after)",
+                    seat.number,
+                    process.pid,
+                    late_ms,
+                )
+                process.kill()
+            elif self._kill_at <= now:
+                log.error("worker process %s (pid %s) did not end in time: killed", seat.number, process.pid)
+                process.kill()
+
+    def _pass_on_stop(self) -> None:
+        """Tell the children what the signals so far mean."""
+        if self._stops_passed_on == self._stops_heard:
+            return
+        self._stops_passed_on = self._stops_heard
+        now = time.monotonic()
+        match self._stops_heard:
+            case 1:
+                log.info("stopping: children finish their work")
+                self._signal_all(signal.SIGTERM)
+                self._kill_at = now + self._orders.settings.worker.shutdown_seconds + HAND_BACK_SECONDS
+            case 2:
+                log.info("stopping at once: children hand back their work")
+                self._signal_all(signal.SIGINT)
+                self._kill_at = now + HAND_BACK_SECONDS
+            case _:
+                self._kill_at = now
+
+    def _signal_all(self, which: signal.Signals) -> None:
+        for seat in self._seats:
+            if seat.process is not None:
+                seat.process.signal(which)
+
+    def _look_after(self, seat: _Seat) -> None:
+        """Bury a child that died, and see to its successor."""
+        process = seat.process
+        if process is None or not process.is_gone():
+            return
+        code = process.exit_code
+        assert code is not None
+        worker_id = process.board.worker_id
+        lived_seconds = time.monotonic() - process.started_at
+        process.forget()
+        seat.process = None
+        if worker_id:
+            self._has_worked = True
+            self._repairs.bury(worker_id, was_asked_to_stop=self._is_stopping)
+        if self._is_stopping:
+            log.info("worker process %s ended: %s", seat.number, _how(code))
+        elif code == Ending.DRAINED:
+            log.info("worker process %s was drained and left; none is started in its place", seat.number)
+            seat.is_given_up = True
+        elif code == Ending.CANNOT_LOAD and not self._has_worked:
+            named = " and ".join(filter(None, [self._orders.app_ref, *self._orders.packs]))
+            log.error("no worker for %s can start, for the reason given above; giving up", named)
+            self._exit_code = int(Ending.CANNOT_LOAD)
+            self._stops_heard = max(self._stops_heard, 1)
+        else:
+            self._plan_restart(seat, code, lived_seconds)
+
+    def _plan_restart(self, seat: _Seat, code: int, lived_seconds: float) -> None:
+        pause = seat.restarts.pause_seconds(lived_seconds=lived_seconds)
+        if code == Ending.CANNOT_LOAD:
+            pause = max(pause, CANNOT_LOAD_PAUSE_SECONDS)
+        seat.start_at = time.monotonic() + pause
+        log.warning(
+            "worker process %s ended after %.1f s: %s; starting another in %.1f s (%s in a row died young)",
+            seat.number,
+            lived_seconds,
+            _how(code),
+            pause,
+            seat.restarts.deaths,
+        )
+
+    @contextlib.contextmanager
+    def _hearing_signals(self) -> Iterator[socket.socket]:
+        """Count stop signals, and make every signal end the wait: a child's death too."""
+        ear, mouth = socket.socketpair()
+        ear.setblocking(False)
+        mouth.setblocking(False)
+        before = {which: signal.signal(which, self._on_stop) for which in _wanted_signals()}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        earlier = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ear
+        finally:
+            signal.set_wakeup_fd(earlier)
+            for which, handler in before.items():
+                signal.signal(which, handler)
+            ear.close()
+            mouth.close()
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._stops_heard += 1
+
+
+def _wanted_signals() -> list[signal.Signals]:
+    """A hang-up ignored from outside stays ignored: that is how `nohup` works.
+
+    An interrupt does not: shells without job control have whatever they start in the background ignore it, and whoever
+    then sends one by hand means it.
+    """
+    is_kept_up = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [which for which in STOP_SIGNALS if not (which is signal.SIGHUP and is_kept_up)]
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+    with contextlib.suppress(ValueError):
+        return f"exit code {code} ({Ending(code).name.lower()})"
+    return f"exit code {code}"

@@ -1,0 +1,272 @@
+"""The direct line: a worker that has the database itself, with a session each to exchange, to beat and to listen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.authoring.flow.registry import every_version
+from holdfast.core.wakeups.hint import Reader
+from holdfast.engine.engine import Engine
+from holdfast.engine.launching.attach import attach
+from holdfast.engine.leases import Claimed, Report, Settled, patience_of
+from holdfast.engine.lifecycle.runs.inputs import with_inputs
+from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity, held_by
+from holdfast.engine.lifecycle.tasks.exchange import Start, exchange, warm
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat, heartbeat
+from holdfast.engine.lifecycle.tasks.settle_one_by_one import settle_together
+from holdfast.engine.limits.declare import Guards, declare_guards
+from holdfast.engine.notifications import News
+from holdfast.engine.publish import follow_up
+from holdfast.engine.workers.declare import declare_action, declare_flows
+from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
+from holdfast.errors import HoldfastError
+from holdfast.execution.dataset_writer import Datasets, Declared
+from holdfast.execution.effect_store import Asking, Ledger
+from holdfast.execution.notes import Note, Notes, columns
+from holdfast.store.catalog import Catalog
+from holdfast.store.database import REFUSED, TROUBLE, Database, Session
+from holdfast.store.statements import sql
+from holdfast.wakeups.carriers import addresses_of, is_external, open_transport
+from holdfast.wakeups.consumer import Consumer
+from holdfast.wakeups.listener import Heard, Listener
+from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
+from holdfast.worker.runtime.declare_schedules import declare_schedules
+from holdfast.worker.transport.contract import Listening, Names, Pulse, Signed, Signing, Turn
+
+_REGISTER = sql("register_worker")
+_RETIRE = sql("retire_worker")
+_ADD_NOTES = sql("add_notes")
+
+log = logging.getLogger("holdfast.worker")
+
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+
+
+class DirectLine:
+    """A worker's line on an open engine, which stays its owner's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.settings = engine.settings
+        self.outage = engine.database.outage
+        self.names: Names = engine.catalog
+        self.ledger: Asking = Ledger(engine)
+        self.poll_seconds = engine.settings.worker.poll_seconds
+        self.batch_bytes_max = BATCH_BYTES_MAX
+        self.decides = True
+        self.flights = 1  # an exchange has the session to itself
+        self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
+        self._engine = engine
+        self._worker_id = 0
+        self.session: Session | None = None
+        self._ears: Sequence[Listener | Consumer] = ()
+        self._datasets: Declared | None = None
+        self._following: set[asyncio.Task[None]] = set()
+
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+        await self._declare(signing)
+        database, seconds = self._engine.database, self.settings.worker
+        actions = signing.pulled
+        labels = "{}" if seconds.probe_url is None else json.dumps({PROBE_LABEL: seconds.probe_url})
+        row = await database.fetchrow(
+            _REGISTER,
+            signing.name,
+            signing.version,
+            signing.queues,
+            actions,
+            signing.slots,
+            labels,
+            self._engine.tenant_id,
+            None,
+        )
+        self._worker_id = row["worker_id"]
+        self.claimer = Claimer(
+            WorkerIdentity(
+                worker_id=self._worker_id,
+                actions=actions,
+                queues=signing.queues,
+                lease_seconds=seconds.lease_seconds,
+            )
+        )
+        self._engine.bell.make_ready()
+        self._ears = self._new_ears(signing, body)
+        for ear in self._ears:
+            await ear.start()
+        return Signed(
+            worker_id=self._worker_id,
+            lease_seconds=seconds.lease_seconds,
+            heartbeat_seconds=seconds.heartbeat_seconds,
+        )
+
+    def _new_ears(self, signing: Signing, body: Listening) -> Sequence[Listener | Consumer]:
+        """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
+        wake, database = self.settings.wake, self._engine.database
+        if not is_external(wake):
+            return [Listener(database, WAKE_CHANNEL, body.ring, also={STOP_CHANNEL: self._on_stop(body)})]
+        reader = Reader(
+            worker_id=self._worker_id,
+            tenant_id=self._engine.tenant_id,
+            actions=frozenset(signing.pulled),
+            queues=signing.queues,
+        )
+        return [
+            Consumer(
+                open_transport(wake, address),
+                database,
+                reader,
+                look=body.look,
+                free=body.free,
+                visibility_seconds=wake.visibility_seconds,
+            )
+            for address in addresses_of(wake, signing.queues)
+        ]
+
+    def _on_stop(self, body: Listening) -> Heard:
+        return lambda _turn, worker_ids: body.beat() if self._worker_id in worker_ids else None
+
+    async def _declare(self, signing: Signing) -> None:
+        engine = self._engine
+        defaults = engine.policy_defaults
+        actions = signing.actions
+        rules = {name: action.rules(defaults) for name, action in actions.items()}
+        for name, action in actions.items():
+            where = (engine.catalog, engine.tenant_id, name)
+            await declare_action(*where, rules[name], version=signing.version, launcher=action.launcher)
+        guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in actions.values()}
+        await declare_guards(engine, engine.tenant_id, guards)
+        flows = [flow.definition for flow in every_version(signing.flows)]
+        await declare_flows(engine.catalog, engine.tenant_id, flows, rules)
+        await declare_schedules(engine, signing.origin, signing.schedules, actions)
+        if self._datasets is not None:
+            await self._datasets.declare()
+
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+        if self.session is not None:
+            return None
+        self.session = await self._engine.database.connect(patience_of(self.settings.worker.lease_seconds))
+        await warm(self.session)
+        found = await held_by(self.session, self.claimer.identity, known())
+        return await with_inputs(self.session, self._engine.catalog, found)
+
+    async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
+        assert self.session is not None
+        claimed = await attach(self.session, self.claimer.identity, task_id, attempt, token)
+        return await with_inputs(self.session, self._engine.catalog, [claimed])
+
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
+        assert self.session is not None
+        if notes:
+            await notes.store(self._keep)
+        catalog, claimer = self._engine.catalog, self.claimer
+        done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._tell, start=start)
+        return Turn(
+            settled=done.settled,
+            claimed=done.claimed,
+            may_have_more=claimer.may_have_more,
+            has_missed=want > 0 and claimer.has_missed,
+        )
+
+    async def _keep(self, batch: list[Note]) -> None:
+        assert self.session is not None
+        try:
+            await self.session.fetch(_ADD_NOTES, *columns(batch))
+        except REFUSED as error:
+            log.warning("%s notes cannot be stored: %s", len(batch), error)
+
+    async def settle_alone(self, report: Report) -> Settled:
+        async with self._engine.database.session() as session:
+            settled = await settle_together(session, self._engine.catalog, [report])
+        self._tell(settled.news)
+        return settled
+
+    def _tell(self, news: News) -> None:
+        """Announce what was committed, and see to what follows beside the work; the repair loops do it too, later."""
+        self._engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
+        if news.children or news.waits:
+            following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
+            self._following.add(following)
+            following.add_done_callback(self._following.discard)
+
+    async def _follow_up(self, news: News) -> None:
+        try:
+            await follow_up(self._engine, news)
+        except TROUBLE as error:
+            log.warning("could not follow up on ended runs, the repair loops will: %s", error)
+
+    async def followed(self) -> None:
+        """Until what follows from everything told so far is done, or left to the repair loops."""
+        await asyncio.gather(*self._following, return_exceptions=True)
+
+    def expect(self, lanes: Sequence[int]) -> None:
+        self.claimer.expect(lanes, now=time.monotonic())
+
+    def stand_by(self, *, is_free: bool) -> None:
+        """The listener stands by all the time."""
+
+    def drop(self) -> None:
+        if self.session is not None:
+            self.session.connection.terminate()
+            self.session = None
+
+    def pulse(self) -> Pulse:
+        seconds = self.settings.worker.lease_seconds
+        database = self._engine.database.apart()
+        return DirectPulse(database, self._engine.catalog, self._worker_id, lease_seconds=seconds)
+
+    def declared(self, datasets: Datasets) -> Declared:
+        self._datasets = Declared(self._engine.database, self.settings.tenant, datasets)
+        return self._datasets
+
+    async def sign_off(self, *, is_idle: bool) -> None:
+        for ear in self._ears:
+            await ear.close()
+        await self.followed()
+        try:
+            if is_idle and self._worker_id:
+                await self._engine.database.fetch(_RETIRE, self._worker_id, False)
+        except HoldfastError as error:
+            log.warning("could not sign off: %s", error)
+        if self.session is not None:
+            await self.session.close()
+        await self._engine.bell.flush()
+
+
+class DirectPulse:
+    """Beats on a session of its own; made in one thread, used in the heart's."""
+
+    def __init__(self, database: Database, catalog: Catalog, worker_id: int, *, lease_seconds: float) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._worker_id = worker_id
+        self._lease_seconds = lease_seconds
+        self._session: Session | None = None
+
+    async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
+        session, seconds = await self._connected(), self._lease_seconds
+        return await heartbeat(session, self._worker_id, leases, lease_seconds=seconds, health=health, ended=ended)
+
+    async def hand_back(self, reports: Sequence[Report]) -> None:
+        session = await self._connected()
+        await settle_together(session, self._catalog, reports)
+
+    async def _connected(self) -> Session:
+        if self._session is None or self._session.is_closed():
+            self._session = await self._database.connect(patience_of(self._lease_seconds))
+        return self._session
+
+    def drop(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(Exception):
+                self._session.connection.terminate()
+            self._session = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()

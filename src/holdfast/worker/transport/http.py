@@ -1,0 +1,394 @@
+"""The line over HTTP: the same contract, spoken to a server instead of the database.
+
+Connections of its own: some for exchanges, one for a wait for work, which the server answers when there may be some,
+the heart's, and a few for the ledger's questions. Datasets are rows of the database and are not offered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import msgspec
+
+from holdfast.core.tasks.policy import PolicyDefaults, RetryPolicy
+from holdfast.core.values import bounds as limits
+from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
+from holdfast.engine.lifecycle.tasks.exchange import Start
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat
+from holdfast.engine.notifications import NO_NEWS
+from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
+from holdfast.errors import HoldfastError, Invalid, Unavailable
+from holdfast.execution.dataset_writer import Datasets, NoDatasets
+from holdfast.execution.dataset_writer import Declared as DeclaredDatasets
+from holdfast.execution.effect_store import Asking
+from holdfast.execution.notes import Notes
+from holdfast.protocol.worker import (
+    WAIT_SECONDS_UNTOLD,
+    Allowed,
+    Attach,
+    Attached,
+    Batch,
+    Beaten,
+    Declared,
+    Exchanged,
+    Handed,
+    Hint,
+    Leaving,
+    Pulsed,
+    Register,
+    Registered,
+    Terms,
+    Wait,
+)
+from holdfast.settings.settings import Settings
+from holdfast.store.catalog import Lane
+from holdfast.store.outage import Outage
+from holdfast.worker.transport.contract import Listening, Names, Pulse, Signed, Signing, Turn
+from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http_effects import HttpLedger
+from holdfast.worker.transport.http_reports import completion
+
+log = logging.getLogger("holdfast.worker")
+
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+FLIGHTS = 4
+"""Exchanges at once: while one waits for the way or for the disk, the next are made."""
+POLL_SECONDS = 15.0
+"""The server polls for everybody who waits there; this is for a server that forgot."""
+PAUSE_SECONDS_FIRST, PAUSE_SECONDS = 0.02, 1.0
+"""Between calls that came at once and were in vain (a limit, a breaker on trial), longer each time; after a failure."""
+AT_ONCE_SECONDS = 0.1
+WAIT_PARTS = (0.8, 1.0)
+"""How much of the longest wait one asks for."""
+LATE_SECONDS = 10.0
+"""How much longer than it was asked to a server may hold back an answer."""
+
+
+async def fetch_terms(url: str, settings: Settings) -> Settings:
+    """The settings of a worker of this server: pace and limits are the server's."""
+    calls = Calls(Server.of(url, settings))
+    try:
+        terms = await calls.get("/internal/terms", Terms)
+    finally:
+        calls.drop()
+    pace = replace(settings.worker, lease_seconds=terms.lease_seconds, heartbeat_seconds=terms.heartbeat_seconds)
+    limits = replace(settings.limits, output_bytes_max=terms.output_bytes_max)
+    return replace(settings, worker=pace, limits=limits)
+
+
+class HttpNames:
+    """Lanes and policies as tasks handed out name them; the numbers are this worker's own."""
+
+    def __init__(self) -> None:
+        self._lanes: list[Lane] = []
+        self._policies: list[RetryPolicy] = []
+        self._lane_ids: dict[tuple[str, str, str], int] = {}
+        self._policy_ids: dict[tuple[float | None, int | None], int] = {}
+
+    async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None:
+        """Everything was learnt with the task."""
+
+    def lane(self, lane_id: int) -> Lane:
+        return self._lanes[lane_id]
+
+    def policy(self, policy_id: int) -> RetryPolicy:
+        return self._policies[policy_id]
+
+    def claimed(self, task: Handed) -> Claimed:
+        """A task as the rest of the worker knows it. What of its budget is spent only the server knows."""
+        lane = (task.action, task.queue, task.tenant)
+        if (lane_id := self._lane_ids.get(lane)) is None:
+            lane_id = self._lane_ids[lane] = len(self._lanes)
+            self._lanes.append(Lane(lane_id, *lane))
+        bounds = (task.timeout_seconds, task.memory_bytes_max)
+        if (policy_id := self._policy_ids.get(bounds)) is None:
+            policy_id = self._policy_ids[bounds] = len(self._policies)
+            self._policies.append(RetryPolicy(timeout_seconds=bounds[0], memory_bytes_max=bounds[1]))
+        return Claimed(
+            int(task.task_id),
+            task.attempt,
+            task.lease_token,
+            lane_id,
+            policy_id,
+            task.attempt - 1,
+            0,
+            0,
+            None if task.run_id is None else int(task.run_id),
+            None,
+            bytes(task.input),
+            task.tags,
+        )
+
+
+class HttpLine:
+    """A worker's line to `holdfast server`."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._server = Server.of(url, settings)
+        self._calls = Calls(self._server)
+        self._beside = [Calls(self._server) for _ in range(FLIGHTS - 1)]
+        self._waits, self._stops = Calls(self._server), Calls(self._server)
+        self.settings = settings
+        self.outage = Outage("the server")
+        self.names: Names = (names := HttpNames())
+        self.ledger: Asking = (ledger := HttpLedger(self._server))
+        self._names, self._ledger = names, ledger
+        self.poll_seconds = POLL_SECONDS
+        self.batch_bytes_max = BATCH_BYTES_MAX
+        self.decides = False
+        self.flights = FLIGHTS
+        self._worker_id = ""
+        self._wait_seconds_max = WAIT_SECONDS_UNTOLD
+        self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
+        self._beat: Callable[[], None] = lambda: None
+        self._free: Callable[[], int] = lambda: 1
+        self._is_resumed = False
+        self._calls_in_vain = 0
+        self._waiting: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+        self._heard, self._beat, self._free = body.ring, body.beat, body.free
+        if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
+            log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
+        probe_url = self.settings.worker.probe_url
+        allowed = (await self._calls.get("/internal/terms", Allowed)).queues
+        own = [one for one in signing.pulled if _is_served(signing.actions[one].queue, signing.queues, allowed)]
+        asked = Register(
+            worker_id=signing.name,
+            queues=signing.queues,
+            actions=signing.pulled,
+            labels={} if probe_url is None else {PROBE_LABEL: probe_url},
+            runtimes=["python"],
+            slots=signing.slots,
+            version=signing.version,
+            declares=[_declared(signing.actions[name]) for name in own],
+        )
+        answer = await self._calls.post("/internal/workers", asked, Registered)
+        self._worker_id, self._wait_seconds_max = answer.worker_id, answer.wait_seconds_max
+        return Signed(
+            worker_id=int(answer.worker_id),
+            lease_seconds=answer.lease_seconds,
+            heartbeat_seconds=answer.heartbeat_seconds,
+        )
+
+    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+        if self._is_resumed:
+            return None
+        leases = known()
+        body = Batch(
+            self._worker_id,
+            held=None,
+            known=[token for _, token in leases],
+            known_tasks=[str(task_id) for task_id, _ in leases],
+        )
+        answer = await self._exchange(body)
+        self._is_resumed = True
+        return [self._names.claimed(task) for task in answer.tasks]
+
+    async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
+        body = Attach(self._worker_id, str(task_id), token, attempt)
+        answer = await self._calls.post("/internal/attach", body, Attached, may_repeat=False)
+        return [self._names.claimed(task) for task in answer.tasks]
+
+    async def exchange(
+        self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
+    ) -> Turn:
+        if notes:
+            await notes.store(self._ledger.keep_notes)
+        if not reports and not want:
+            return Turn(settled=NOTHING_SETTLED, claimed=(), may_have_more=False)
+        try:
+            answer = await self._exchange(self._batch(reports, want))
+        except Invalid:
+            if not reports:
+                raise
+            return await self._apart(reports)
+        if answer.tasks:
+            self._calls_in_vain = 0
+        return Turn(
+            settled=_settled(answer),
+            claimed=[self._names.claimed(task) for task in answer.tasks],
+            may_have_more=answer.more,
+        )
+
+    def _batch(self, reports: Sequence[Report], want: int) -> Batch:
+        return Batch(
+            self._worker_id,
+            held=None,
+            completions=[completion(report) for report in reports],
+            limit=min(want, limits.BATCH_MAX),
+        )
+
+    async def _apart(self, reports: Sequence[Report]) -> Turn:
+        """The server cannot take one report of a batch: report each alone, so that it holds up no other."""
+        settled = NOTHING_SETTLED
+        for report in reports:
+            try:
+                alone = _settled(await self._exchange(self._batch([report], 0)))
+            except Invalid as error:
+                alone = Settled(
+                    0, [Refusal(report.task_id, report.attempt, f"the server refused it: {error}")], NO_NEWS
+                )
+            settled = settled.and_(alone)
+        return Turn(settled=settled, claimed=(), may_have_more=True)
+
+    async def _exchange(self, body: Batch) -> Exchanged:
+        try:
+            # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
+            calls = next((one for one in (self._calls, *self._beside) if not one.is_busy), self._calls)
+            return await calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
+        except (Invalid, Unavailable):
+            raise
+        except HoldfastError as error:
+            # Not known any more, or not allowed any more: the heart hears the same and decides.
+            raise Unavailable(error.detail, code=error.code, advice=error.advice) from error
+
+    async def settle_alone(self, report: Report) -> Settled:
+        raise AssertionError("nothing is committed to datasets over HTTP")
+
+    def expect(self, lanes: Sequence[int]) -> None:
+        """The server knows which lanes to try."""
+
+    def stand_by(self, *, is_free: bool) -> None:
+        is_waiting = self._waiting is not None and not self._waiting.done()
+        if is_free and not is_waiting:
+            self._waiting = asyncio.create_task(self._wait(), name="holdfast-http-wait")
+        elif not is_free and not is_waiting and (self._stopping is None or self._stopping.done()):
+            self._stopping = asyncio.create_task(self._wait_for_stop(), name="holdfast-http-stop")
+
+    async def _wait_for_stop(self) -> None:
+        """While no slot is free, ask the server to say when an attempt shall stop; otherwise `_wait` hears it."""
+        while not self._free():
+            seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
+            body = Wait(self._worker_id, wait_seconds=seconds, takes_work=False)
+            try:
+                hint = await self._stops.post("/internal/wait", body, Hint, seconds_max=seconds + LATE_SECONDS)
+            except HoldfastError as error:
+                log.debug("could not wait for stops at the server: %s", error)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if hint.stop:
+                self._beat()
+
+    async def _wait(self) -> None:
+        """Ask the server to say when there may be work, until it does."""
+        if self._calls_in_vain:
+            await asyncio.sleep(min(PAUSE_SECONDS, PAUSE_SECONDS_FIRST * 2**self._calls_in_vain))
+        while True:
+            asked_at = time.monotonic()
+            try:
+                # Not all for the same time: those who came together, after a restart, need not come back together.
+                seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
+                body, seconds_max = Wait(self._worker_id, wait_seconds=seconds), seconds + LATE_SECONDS
+                hint = await self._waits.post("/internal/wait", body, Hint, seconds_max=seconds_max)
+            except HoldfastError as error:
+                log.debug("could not wait for work at the server: %s", error)
+                hint = Hint(work=True)
+                await asyncio.sleep(PAUSE_SECONDS)
+            if hint.stop:
+                self._beat()
+            if hint.work:
+                is_at_once = time.monotonic() - asked_at < AT_ONCE_SECONDS
+                self._calls_in_vain = min(10, self._calls_in_vain + 1) if is_at_once else 0
+                self._heard(0, ())
+                return
+            if hint.draining:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def drop(self) -> None:
+        for calls in (self._calls, *self._beside):
+            calls.drop()
+        self._is_resumed = False
+
+    def pulse(self) -> Pulse:
+        return HttpPulse(self._server, self._worker_id)
+
+    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+        return NoDatasets()
+
+    async def sign_off(self, *, is_idle: bool) -> None:
+        for waiting in (self._waiting, self._stopping):
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+        try:
+            if is_idle and self._worker_id:
+                await self._calls.post("/internal/leave", Leaving(self._worker_id), dict[str, Any], seconds_max=5.0)
+        except HoldfastError as error:
+            log.warning("could not sign off: %s", error)
+        for calls in (self._calls, *self._beside, self._waits, self._stops):
+            calls.drop()
+        self._ledger.drop()
+
+
+class HttpPulse:
+    """Beats on a connection of its own; made in one thread, used in the heart's."""
+
+    def __init__(self, server: Server, worker_id: str) -> None:
+        self._calls = Calls(server)
+        self._worker_id = worker_id
+
+    async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
+        body = Pulsed(
+            worker_id=self._worker_id,
+            task_ids=list(map(str, leases)),
+            lease_tokens=list(leases.values()),
+            ended_ids=list(map(str, ended)),
+            ended_tokens=list(ended.values()),
+            health=msgspec.json.decode(health),
+        )
+        answer = await self._calls.post("/internal/heartbeats", body, Beaten)
+        renewed, busy = (frozenset(map(int, some)) for some in (answer.renewed, answer.busy))
+        return Beat(
+            renewed=renewed,
+            lost=frozenset(leases) - renewed - busy,
+            busy=busy,
+            canceled=frozenset(map(int, answer.canceled)),
+            worker_state=answer.worker_state,
+            crew=answer.crew,
+            rank=answer.rank,
+            lease_seconds=answer.lease_seconds,
+            kept=frozenset(map(int, answer.kept)),
+        )
+
+    async def hand_back(self, reports: Sequence[Report]) -> None:
+        body = Batch(self._worker_id, held=None, completions=[completion(report) for report in reports])
+        await self._calls.post("/internal/exchange", body, Exchanged)
+
+    def drop(self) -> None:
+        self._calls.drop()
+
+    async def close(self) -> None:
+        self._calls.drop()
+
+
+def _is_served(queue: str, *served: Sequence[str] | None) -> bool:
+    """Whether a queue is among what a worker was told to serve and what its token allows; None allows every queue."""
+    return all(names is None or queue in names for names in served)
+
+
+def _declared(action: Any) -> Declared:
+    """What the code says about an action; what it leaves to the settings, the server's settings decide."""
+    policy = action.policy(PolicyDefaults()).to_json()
+    # A server is not told of launchers, nor what they mean for retries.
+    said = [*action.overrides, *(() if action.launcher is None else ("max_retries",))]
+    return Declared(
+        action=action.name,
+        queue=action.queue,
+        priority=action.priority,
+        policy={name: policy[name] for name in said if name in policy},
+        breaker=None if action.breaker is None else asdict(action.breaker),
+        quota=None if action.quota is None else asdict(action.quota),
+    )
+
+
+def _settled(answer: Exchanged) -> Settled:
+    refused = [Refusal(int(one.task_id), one.attempt, one.winner) for one in answer.refused]
+    return Settled(answer.accepted, refused, NO_NEWS)

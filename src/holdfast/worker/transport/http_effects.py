@@ -1,0 +1,150 @@
+"""The ledger over HTTP: effects, steps, beats and words of attempts, asked of the server under their leases.
+
+Questions come from many attempts at once; each takes a connection of a small set and waits for one if all are busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, assert_never
+
+import msgspec
+
+from holdfast.engine.effects.gate import PAUSES_SECONDS, AnswerEffect, Gate, OpenEffect, Sender
+from holdfast.engine.effects.steps import KeepStep, RecallSteps, Step, Steps
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.execution.effect_store import Answer, Asking, Kept, Renew, Renewed, Request
+from holdfast.execution.notes import Note, log
+from holdfast.protocol.worker import (
+    NOTHING,
+    EffectAnswer,
+    GateAnswer,
+    KeptStep,
+    Lease,
+    Progress,
+    Recalled,
+    Said,
+    Spoken,
+    WantedEffect,
+)
+from holdfast.worker.transport.http_connection import Calls, Server
+
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 4
+UNSETTLED = ("server_unreachable", "database_unavailable", "outcome_unknown", "pool_exhausted", "client_closed")
+"""Codes that say nothing about what was asked: ask again."""
+
+
+class _Renewal(msgspec.Struct, frozen=True):
+    cancel_requested: bool
+
+
+class HttpLedger(Asking):
+    """The ledger of one worker, kept by a server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._free: list[Calls] = []
+        self._room = asyncio.Semaphore(CONNECTIONS_MAX)
+
+    async def ask(self, sender: Sender, request: Request) -> Answer:
+        held = sender.claimed
+        lease = {"task_id": str(held.task_id), "attempt": held.attempt, "lease_token": held.lease_token}
+        match request:
+            case OpenEffect():
+                return await self._open(lease, request)
+            case AnswerEffect():
+                await self._answer(lease, request)
+                return Kept()
+            case RecallSteps():
+                return await self._recall(sender, lease)
+            case KeepStep(step):
+                kept = KeptStep(**lease, name=step.name, digest=step.digest, output=msgspec.Raw(step.output))
+                await self._insist("/internal/steps", kept, dict[str, Any])
+                return Kept()
+            case Renew():
+                answer = await self._insist("/internal/heartbeat", Lease(**lease), _Renewal)
+                return Renewed(answer.cancel_requested)
+            case _:
+                assert_never(request)
+
+    async def keep_notes(self, batch: list[Note]) -> None:
+        """Keep what attempts said; what the server cannot store is dropped."""
+        spoken = [
+            Spoken(
+                str(note.claimed.task_id),
+                note.claimed.attempt,
+                note.claimed.lease_token,
+                [Said(note.kind, msgspec.json.decode(note.detail))],  # type: ignore[arg-type]
+            )
+            for note in batch
+        ]
+        try:
+            await self._post("/internal/progress", Progress(spoken), dict[str, Any])
+        except Unavailable:
+            raise
+        except HoldfastError as error:
+            log.warning("%s notes cannot be stored: %s", len(batch), error)
+
+    def drop(self) -> None:
+        for calls in self._free:
+            calls.drop()
+        self._free.clear()
+
+    async def _open(self, lease: dict[str, Any], wanted: OpenEffect) -> Gate:
+        body = WantedEffect(
+            **lease,
+            name=wanted.name,
+            key=wanted.user_key,
+            ordinal=wanted.ordinal,
+            digest=wanted.digest,
+            arguments=NOTHING if wanted.arguments is None else msgspec.Raw(wanted.arguments),
+            compensation=wanted.compensation,
+        )
+        gate = await self._insist("/internal/effects", body, GateAnswer)
+        receipt = None if gate.open or gate.refused else bytes(gate.receipt)
+        return Gate(key=gate.idempotency_key, is_open=gate.open, receipt=receipt, code=gate.code, message=gate.message)
+
+    async def _answer(self, lease: dict[str, Any], answer: AnswerEffect) -> None:
+        body = EffectAnswer(
+            **lease,
+            idempotency_key=answer.key,
+            state=answer.state.value,  # type: ignore[arg-type]
+            receipt=NOTHING if answer.receipt is None else msgspec.Raw(answer.receipt),
+            code=answer.code,
+            message=answer.message,
+        )
+        await self._insist("/internal/effects/answer", body, dict[str, Any])
+
+    async def _recall(self, sender: Sender, lease: dict[str, Any]) -> Steps:
+        if sender.claimed.attempt == 1:
+            return Steps([])
+        recalled = await self._insist("/internal/steps/recall", Lease(**lease), Recalled)
+        return Steps([Step(one.name, one.digest, bytes(one.output)) for one in recalled.steps])
+
+    async def _insist(self, path: str, body: Any, kind: type[T]) -> T:
+        """Ask however often the way breaks within reason: every question may be repeated."""
+        for pause in PAUSES_SECONDS:
+            try:
+                return await self._post(path, body, kind)
+            except Unavailable as error:
+                if error.code not in UNSETTLED:
+                    raise
+            await asyncio.sleep(pause)
+        return await self._post(path, body, kind)
+
+    async def _post(self, path: str, body: Any, kind: type[T]) -> T:
+        async with self._connection() as calls:
+            return await calls.post(path, body, kind)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Calls]:
+        async with self._room:
+            calls = self._free.pop() if self._free else Calls(self._server)
+            try:
+                yield calls
+            finally:
+                self._free.append(calls)
