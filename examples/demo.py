@@ -30,7 +30,7 @@ from shop import app, charge, close_day, monthly_report, send_receipt, thumbnail
 
 import holdfast as hf
 from holdfast.server.app import serving
-from holdfast.store.resolve import Place, find_place
+from holdfast.store.resolve import DatabaseLocation, resolve_database
 
 HERE = Path(__file__).resolve().parent
 LEASE_SECONDS, HEARTBEAT_SECONDS = "3", "1"
@@ -196,7 +196,7 @@ async def enqueue(client: hf.Client) -> list[str]:
     return [task.task_id for task in tasks]
 
 
-async def run(place: Place, console: Console) -> bool:
+async def run(place: DatabaseLocation, console: Console) -> bool:
     """Run the whole show; True if everything ended as it should."""
     app.configure(hf.Settings.load({"HOLDFAST_URL": place.url, "HOLDFAST_ENV": "local", "HOLDFAST_PORT": free_port()}))
     crew = Crew(place.url)
@@ -317,7 +317,7 @@ async def ask(server_url: str, console: Console) -> bool:
     return bool(answer["tasks"])
 
 
-async def stay(place: Place, server_url: str, console: Console) -> None:
+async def stay(place: DatabaseLocation, server_url: str, console: Console) -> None:
     # Lines to be copied are not broken, however narrow the terminal is.
     whole = {"highlight": False, "soft_wrap": True}
     console.print(f"\nStill up. In another terminal:\n  export HOLDFAST_URL='{place.url}'", **whole)
@@ -338,7 +338,7 @@ def main() -> int:
     started = time.monotonic()
     given = os.environ.get("HOLDFAST_URL")
     where = {"HOLDFAST_URL": given} if given else {"HOLDFAST_HOME": str(HERE.parent / ".holdfast")}
-    place = find_place(hf.Settings.load({"HOLDFAST_ENV": "local", **where}))
+    place = resolve_database(hf.Settings.load({"HOLDFAST_ENV": "local", **where}))
     try:
         which = "Embedded PostgreSQL" if place.is_embedded else "PostgreSQL of HOLDFAST_URL"
         console.print(f"{which} is up after {time.monotonic() - started:.1f} s.", highlight=False)

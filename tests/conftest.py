@@ -22,7 +22,7 @@ from tests.waiting import eventually
 from holdfast.engine.queries.verify import Verified, is_warning, verify
 from holdfast.store.database import Database
 from holdfast.store.statements import Statement, statements_in
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 pytest_plugins = ["holdfast.testing.plugin"]
 
@@ -105,7 +105,7 @@ def _is_superuser() -> bool:
         finally:
             await connection.close()
 
-    return run_apart(look())
+    return run_coroutine(look())
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -225,5 +225,5 @@ def holdfast_url(request, holdfast_url):
     """A database of the test's own, verified at the end unless the test breaks it on purpose."""
     yield holdfast_url
     if request.node.get_closest_marker("breaks_invariants") is None and not request.node.stash.get(_KEPT_ALL, False):
-        broken = run_apart(broken_in(holdfast_url))
+        broken = run_coroutine(broken_in(holdfast_url))
         assert not broken, "\n".join(broken)

@@ -14,7 +14,7 @@ from pathlib import Path
 POOLS = frozenset({"database", "_database", "engine", "_engine", "client", "_client", "catalog", "_catalog", "flows"})
 """Names of what can ask the pool for a session."""
 PURE = frozenset({
-    "policy", "lane", "snapshot", "knows_lane", "knows_policy", "is_unreadable", "is_open", "spend", "ring", "order",
+    "policy", "lane", "snapshot", "knows_lane", "knows_policy", "is_unreadable", "is_open", "spend", "notify", "order",
 })  # fmt: skip
 """Methods of these that look at what is in memory, and ask for nothing."""
 OPENS = frozenset({"session", "transaction"})

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast._internal.blocking_pool import Apart
+from holdfast._internal.blocking_pool import BlockingCallPool
 from holdfast.launchers.ecs import EcsLauncher
 from holdfast.launchers.kubernetes import KubernetesLauncher
 from holdfast.net.guarded_request import resolve
@@ -46,7 +46,7 @@ def threads(name):
 
 
 async def test_calls_that_hang_take_a_few_threads_and_none_of_the_loops(hang):
-    apart = Apart("hanging", threads_max=3)
+    apart = BlockingCallPool("hanging", threads_max=3)
     calls = [asyncio.create_task(apart.run(hang)) for _ in range(MANY)]
     assert await loops_own_thread_answers() and threads("hanging") == 3
     for call in calls:
@@ -54,7 +54,7 @@ async def test_calls_that_hang_take_a_few_threads_and_none_of_the_loops(hang):
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_not_made(hang):
-    apart, made = Apart("late", threads_max=1), []
+    apart, made = BlockingCallPool("late", threads_max=1), []
     first = asyncio.create_task(apart.run(hang))
     given_up = asyncio.create_task(apart.run(made.append, "given up"))
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_not_made(hang):
 
 async def test_what_a_call_raises_arrives():
     with pytest.raises(ValueError, match="seven"):
-        await Apart("wrong", threads_max=1).run(int, "seven")
+        await BlockingCallPool("wrong", threads_max=1).run(int, "seven")
 
 
 async def test_names_that_do_not_resolve_keep_nobody_else_from_resolving(hang, monkeypatch):

@@ -19,7 +19,7 @@ from holdfast.cli.main import cli
 from holdfast.settings.settings import options
 from holdfast.settings.sources import LAUNCH_VARIABLES
 from holdfast.store.statements import statements_in
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.idle import run_until_idle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,7 +172,7 @@ def test_nothing_names_a_machine_or_a_registry():
     assert not found
 
 
-async def test_the_example_of_the_readme_runs(holdfast_url: str, clock: Clock, tmp_path: Path, capsys):
+async def test_the_example_of_the_readme_runs(holdfast_url: str, clock: DatabaseClock, tmp_path: Path, capsys):
     example, shown = _block("python"), README.partition("$ python app.py\n")[2].splitlines()[0]
     path = tmp_path / "readme_app.py"
     path.write_text(example)

@@ -19,9 +19,9 @@ import asyncpg
 
 from holdfast.errors import Invalid
 from holdfast.settings.settings import Settings
-from holdfast.store.database import AWAY, Database, unreachable
+from holdfast.store.database import TRANSIENT, Database, unreachable
 from holdfast.store.migrate import migrate
-from holdfast.store.resolve import find_place
+from holdfast.store.resolve import resolve_database
 
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 REPORTED = (*DURABLE, "server_version", "shared_buffers", "max_wal_size", "wal_compression")
@@ -92,11 +92,11 @@ class Arena:
 @asynccontextmanager
 async def enter(settings: Settings) -> AsyncIterator[Arena]:
     """Make a database on the server of these settings, and drop it on the way out."""
-    place = await asyncio.to_thread(find_place, settings)
+    place = await asyncio.to_thread(resolve_database, settings)
     try:
         try:
             admin = await asyncpg.connect(place.url)
-        except (*AWAY, asyncpg.PostgresError) as error:
+        except (*TRANSIENT, asyncpg.PostgresError) as error:
             raise unreachable(place.url, error) from error
         try:
             server = {name: str(await admin.fetchval(f"show {name}")) for name in REPORTED}

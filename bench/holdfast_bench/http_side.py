@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 import uvloop
 
-from holdfast._internal.gc_tuning import set_aside
+from holdfast._internal.gc_tuning import freeze_startup_objects
 from holdfast.engine.engine import Engine
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import HoldfastError
-from holdfast.protocol.worker import Claim, Completion, Handed, Register, Registered
+from holdfast.protocol.worker import Claim, Completion, HandedTask, Register, Registered
 from holdfast.server.app import serving
 from holdfast.settings.settings import HttpSettings, Settings
 from holdfast.worker.transport.http import LATE_SECONDS, WAIT_PARTS
-from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http_connection import HttpConnection, Server
 from holdfast_bench.app import QUEUE, hit
 from holdfast_bench.http import CrowdOrders, ServerOrders
 from holdfast_bench.marks import Marks
@@ -43,7 +43,7 @@ _UNHURRIED = HttpSettings(
 
 
 class _Claimed(msgspec.Struct, frozen=True):
-    tasks: list[Handed]
+    tasks: list[HandedTask]
 
 
 class _Input(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class _Input(msgspec.Struct, frozen=True):
 async def _serve(orders: ServerOrders) -> None:
     settings = Settings(url=orders.url, env="local", port=0, http=_UNHURRIED)
     async with Engine(orders.url, settings, sessions_max=SESSIONS_MAX) as engine, serving(engine) as url:
-        set_aside()
+        freeze_startup_objects()
         loops = asyncio.create_task(Loops(engine).run())
         print(url, flush=True)
         await _stdin_closed()
@@ -69,7 +69,7 @@ async def _crowd(orders: CrowdOrders) -> None:
     tasks = []
     for number in range(max(orders.pollers, orders.readers)):
         if number < orders.pollers:
-            calls = Calls(server)
+            calls = HttpConnection(server)
             body = Register(f"poller-{number}", [QUEUE], [hit.name], slots=1)
             registered = await calls.post("/internal/workers", body, Registered)
             tasks.append(asyncio.create_task(_poll(calls, registered, marks)))
@@ -83,7 +83,7 @@ async def _crowd(orders: CrowdOrders) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _poll(calls: Calls, registered: Registered, marks: Marks) -> None:
+async def _poll(calls: HttpConnection, registered: Registered, marks: Marks) -> None:
     """A worker with one slot: wait for a task as our own do, mark it, complete it."""
     while True:
         try:

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.engine.identity.tokens import create_token
 from holdfast.operations.operation import Operation
 from holdfast.settings.settings import Settings
-from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http_connection import HttpConnection, Server
 from holdfast_bench.history import History, fill_history
 from holdfast_bench.http import http_server
 from holdfast_bench.neighbours import FEW
@@ -50,8 +50,8 @@ async def measure_pages(trial: Trial) -> dict[str, Any]:
     turns: dict[str, list[dict[str, float]]] = {}
     times = ASKED_QUICK if trial.is_quick else ASKED
     async with http_server(trial) as (url, _):
-        large = Calls(Server.of(url, Settings(env="local")))
-        few = Calls(Server.of(url, Settings(env="local", token=await _token(trial, history))))
+        large = HttpConnection(Server.of(url, Settings(env="local")))
+        few = HttpConnection(Server.of(url, Settings(env="local", token=await _token(trial, history))))
         for turn in range(1, min(trial.rounds, TURNS_MAX) + 1):
             for calls, whose, (operation, asked) in (
                 *((large, "", question) for question in all_questions(history)),
@@ -86,7 +86,7 @@ async def _token(trial: Trial, history: History) -> str:
     return made.token
 
 
-async def ask(calls: Calls, operation: Operation[Any, Any], asked: Asked, times: int) -> list[float]:
+async def ask(calls: HttpConnection, operation: Operation[Any, Any], asked: Asked, times: int) -> list[float]:
     """Milliseconds of each answer: the page asked for, and those after it for as long as there are any."""
     waits: list[float] = []
     following: Mapping[str, Any] = {}

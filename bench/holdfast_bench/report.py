@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast_bench.bars import OURS, PEER, RAW, Chart, charts
-from holdfast_bench.targets import Line, lines
+from holdfast_bench.targets import TargetLine, lines
 
 BAR_WIDTH = 36
 _COLOURS = {OURS: "green", RAW: "bright_black", PEER: "blue"}
@@ -68,7 +68,7 @@ def _times(peer: Mapping[str, Any]) -> str:
     return f"nodes/s; ours went {peer['ratio']:g} times as fast"
 
 
-def verdict(line: Line) -> str:
+def verdict(line: TargetLine) -> str:
     return "unknown" if line.is_met is None else "met" if line.is_met else "missed"
 
 
@@ -76,7 +76,7 @@ def print_table(results: Mapping[str, Any]) -> None:
     Console().print(table(results))
 
 
-def _coloured(line: Line) -> Text:
+def _coloured(line: TargetLine) -> Text:
     return Text(verdict(line), style={None: "yellow", True: "green", False: "red"}[line.is_met])
 
 

@@ -12,7 +12,7 @@ LIVE_MB_MAX = 64 * 1024 * 1024 / MEGABYTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TargetLine:
     """One measured number for people. `is_met` is None when it could not be measured."""
 
     name: str
@@ -34,14 +34,14 @@ class Target:
     unit: str = ""
     detail: str = ""
 
-    def line(self, results: Mapping[str, Any]) -> Line | None:
+    def line(self, results: Mapping[str, Any]) -> TargetLine | None:
         """None when this part was not measured."""
         if results.get(self.path.partition(".")[0]) in (None, {}):
             return None
         found = at(results, self.path)
         is_met = None if found is None else self._is_met(found)
         sign = "≥" if self.is_least else "±" if self.is_absolute else "≤"
-        return Line(
+        return TargetLine(
             name=self.name,
             value="unknown" if found is None else self._shown(found),
             target=f"{sign} {self._shown(self.limit)}",
@@ -243,7 +243,7 @@ TARGETS = (
 )
 
 
-def lines(results: Mapping[str, Any]) -> list[Line]:
+def lines(results: Mapping[str, Any]) -> list[TargetLine]:
     return [line for target in TARGETS if (line := target.line(results)) is not None]
 
 

@@ -21,11 +21,11 @@ from holdfast.engine.queries.dead_letters import letter_page
 from holdfast.engine.queries.pages import BY_INDEX
 from holdfast.engine.queries.runs import run_page
 from holdfast.engine.queries.tasks import task_page
-from holdfast.operations.context import Clerk, perform
+from holdfast.operations.context import OperationContext, perform
 from holdfast.operations.operation import Operation
 from holdfast.settings.settings import Settings
 from holdfast.store.statements import sql
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 from holdfast_bench.app import app
 from holdfast_bench.arena import Arena
 from holdfast_bench.history import History, fill_history
@@ -117,9 +117,9 @@ async def filled(url: str) -> Filled:
 
 @pytest.fixture(scope="module")
 def history(holdfast_databases) -> Iterator[Filled]:
-    url = run_apart(holdfast_databases.create())
-    yield run_apart(filled(url))
-    run_apart(holdfast_databases.drop(url))
+    url = run_coroutine(holdfast_databases.create())
+    yield run_coroutine(filled(url))
+    run_coroutine(holdfast_databases.drop(url))
 
 
 def read(node: dict[str, Any]) -> Iterator[tuple[float, str]]:
@@ -176,12 +176,12 @@ async def test_lists_of_a_small_tenant_pass_over_nothing_of_a_large_one(
     history: Filled, whose: str, operation: Operation[Any, Any]
 ) -> None:
     async with Engine(history.arena.url, Settings(), sessions_max=1) as engine:
-        clerk = Clerk(Client.over(engine.of(history.tenant_id(whose))), "somebody")
+        context = OperationContext(Client.over(engine.of(history.tenant_id(whose))), "somebody")
         while not await engine.database.fetchval(_IS_ALONE):
             """Who was here before has yet to say what it read."""
         for asked in questions(history.written)[operation.name]:
             before = await rows_read(engine)
-            await perform(operation, clerk, msgspec.convert(asked, operation.request))
+            await perform(operation, context, msgspec.convert(asked, operation.request))
             most = SHORT.get(operation.name, READ_BESIDE_MAX)
             assert await rows_read(engine) - before <= most, asked
 

@@ -25,7 +25,7 @@ from holdfast.cli.main import cli
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 SHOP = """
 import asyncio
@@ -105,7 +105,7 @@ def seed(holdfast_url):
             async with Engine(holdfast_url, Settings()) as engine:
                 return await prepare(Dispatcher(engine))
 
-        return run_apart(work())
+        return run_coroutine(work())
 
     return run
 

@@ -17,7 +17,7 @@ from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import remove_home, throw_away_home
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]
 
@@ -36,7 +36,7 @@ class Place:
         self.url = self.database.url
 
     def open(self) -> None:
-        run_apart(migrated(self.database.url))
+        run_coroutine(migrated(self.database.url))
         if self._door != "the database":
             self.url = self._serving.enter_context(a_server(self.database.url))
 

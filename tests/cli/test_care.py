@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli.main import HOMES, cli
 from holdfast.testing.factories import a_running_task, a_task
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 
 def leaves(command=cli, path=()):
@@ -103,7 +103,7 @@ def test_the_output_option_may_stand_anywhere(holdfast):
 
 def test_migrate_is_repeatable_and_says_what_it_did(holdfast, holdfast_url):
     assert holdfast("migrate", "-o", "json").json["applied"] == []
-    run_apart(execute(holdfast_url, "drop schema holdfast cascade"))
+    run_coroutine(execute(holdfast_url, "drop schema holdfast cascade"))
     ran = holdfast("task", "list")
     assert (ran.code, "Run `holdfast migrate`" in ran.err) == (1, True)
     assert holdfast("migrate").out.startswith("0001\ttasks\n")
@@ -120,7 +120,7 @@ def test_verify_has_the_shape_of_the_contract(holdfast):
 @pytest.mark.breaks_invariants
 def test_verify_exits_1_on_a_violation(holdfast, holdfast_url, seed):
     seed(lambda dispatcher: dispatcher.enqueue(a_task()))
-    run_apart(execute(holdfast_url, "delete from holdfast.body"))
+    run_coroutine(execute(holdfast_url, "delete from holdfast.body"))
     ran = holdfast("verify", "-o", "json")
     assert ran.code == 1
     assert ran.json["violations"][0]["evidence"]
@@ -142,7 +142,9 @@ def test_doctor_fails_on_what_is_broken(holdfast, seed, holdfast_url):
         await a_running_task(dispatcher)
 
     seed(overdue)
-    run_apart(execute(holdfast_url, "update holdfast.live set lease_expires_at = lease_expires_at - interval '1 hour'"))
+    run_coroutine(
+        execute(holdfast_url, "update holdfast.live set lease_expires_at = lease_expires_at - interval '1 hour'")
+    )
     ran = holdfast("doctor", "-o", "json")
     findings = {one["name"]: one for one in ran.json}
     assert (ran.code, findings["repair loops"]["level"]) == (1, "failed")
@@ -160,10 +162,10 @@ def test_doctor_fails_on_what_is_broken(holdfast, seed, holdfast_url):
 def test_doctor_warns_of_a_clock_that_was_replaced_and_its_fix_puts_it_back(holdfast, holdfast_url, body, said):
     made = "create or replace function holdfast.instant() returns timestamptz language sql stable parallel safe"
     assert engines_clock(holdfast)["level"] == "ok"
-    run_apart(execute(holdfast_url, f"{made} {body}"))
+    run_coroutine(execute(holdfast_url, f"{made} {body}"))
     found = engines_clock(holdfast)
     assert (found["level"], said in found["detail"]) == ("warning", True), found
-    run_apart(execute(holdfast_url, found["fix"].partition(": ")[2]))
+    run_coroutine(execute(holdfast_url, found["fix"].partition(": ")[2]))
     assert engines_clock(holdfast)["level"] == "ok"
     assert holdfast("verify").code == 0
 
@@ -175,7 +177,7 @@ def engines_clock(holdfast):
 def test_doctor_reports_a_schema_that_is_missing_and_a_server_that_is_away(holdfast, holdfast_url):
     ran = holdfast("doctor", "--url", "postgresql://127.0.0.1:1/x", "-o", "json")
     assert (ran.code, ran.json[-1]["name"], ran.json[-1]["level"]) == (1, "database", "failed")
-    run_apart(execute(holdfast_url, "drop schema holdfast cascade"))
+    run_coroutine(execute(holdfast_url, "drop schema holdfast cascade"))
     findings = {one["name"]: one for one in holdfast("doctor", "-o", "json").json}
     assert (findings["schema"]["level"], findings["schema"]["fix"]) == ("failed", "Run `holdfast migrate`.")
     holdfast("migrate")
@@ -205,7 +207,7 @@ def test_queues_and_tasks_complete(holdfast, seed):
 
 
 def test_an_error_of_the_server_is_told_in_one_line(holdfast, holdfast_url):
-    run_apart(execute(holdfast_url, "alter table holdfast.queue rename to kueue"))
+    run_coroutine(execute(holdfast_url, "alter table holdfast.queue rename to kueue"))
     ran = holdfast("queue", "list", "-o", "json")
     assert (ran.code, json.loads(ran.err)["error"]["code"]) == (1, "database_error")
-    run_apart(execute(holdfast_url, "alter table holdfast.kueue rename to queue"))
+    run_coroutine(execute(holdfast_url, "alter table holdfast.kueue rename to queue"))

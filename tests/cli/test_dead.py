@@ -142,9 +142,9 @@ async def failed_again(dispatcher):
 
 async def later(dispatcher):
     """The pause after a dispatch is over; what is due is swept."""
-    from holdfast.testing.clock import Clock
+    from holdfast.testing.clock import DatabaseClock
 
-    clock = Clock(dispatcher.engine.database)
+    clock = DatabaseClock(dispatcher.engine.database)
     await clock.advance(seconds=3600)
     swept = await dispatcher.sweep_once()
     await clock.reset()

@@ -23,7 +23,7 @@ from holdfast.operations.registry import OPERATIONS
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 from holdfast.testing.runs import Runs
 
 NIGHTLY = FlowDefinition(
@@ -223,7 +223,7 @@ def scenes_on(url: str, count: int) -> list[dict[str, str]]:
             dispatcher = Dispatcher(engine)
             return [await a_scene(dispatcher) for _ in range(count)]
 
-    return run_apart(work())
+    return run_coroutine(work())
 
 
 @pytest.mark.takes_turns(3)
@@ -241,7 +241,7 @@ def test_what_only_looks_shows_the_same_by_either_door(holdfast_url, server_url,
 @pytest.mark.takes_turns(2)
 @pytest.mark.parametrize("form", ["json", "plain"])
 def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_url, holdfast_databases, form):
-    other_url = run_apart(holdfast_databases.create())
+    other_url = run_coroutine(holdfast_databases.create())
     try:
         with a_server(other_url) as server_url:
             changes = CHANGES if form == "json" else CHANGES[::4]
@@ -254,7 +254,7 @@ def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_u
                 ]
                 assert said[0] == said[1], commands
     finally:
-        run_apart(holdfast_databases.drop(other_url))
+        run_coroutine(holdfast_databases.drop(other_url))
 
 
 LOCAL = {

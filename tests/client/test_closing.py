@@ -62,7 +62,7 @@ async def test_whoever_waits_when_the_client_closes_is_told(app):
 
 async def test_a_ring_after_the_end_opens_no_connection(holdfast_url):
     async with Engine(holdfast_url, hf.Settings()) as engine:
-        bell = engine.bell
-    bell.ring(lanes=[1])
-    await bell.flush()
-    assert bell._session is None
+        notifier = engine.notifier
+    notifier.notify(lanes=[1])
+    await notifier.flush()
+    assert notifier._session is None

@@ -11,7 +11,7 @@ from tests.core.flows import an_edge
 import holdfast as hf
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import Node, NodeKind
-from holdfast.core.tasks.replay import Likeness
+from holdfast.core.tasks.replay import ReplayMatch
 from holdfast.errors import Unavailable
 from holdfast.testing.idle import run_until_idle
 
@@ -85,7 +85,7 @@ async def test_a_failure_is_repeated_and_compared(app, client, engine):
     done = await client.replay(task.task_id)
     assert await everything(engine) == before
     assert (done.state, done.action, done.input, done.attempt) == ("failed", "shop.charge", {"amount": 7}, 1)
-    assert done.comparison.likeness is Likeness.SAME_FAILURE
+    assert done.comparison.likeness is ReplayMatch.SAME_FAILURE
     assert done.failure.type == "ConnectionError" and done.recorded.state == "failed"
     assert done.notes == [("log", {"message": "charging", "amount": 7})]
 
@@ -96,7 +96,7 @@ async def test_code_that_was_mended_completes_now(app, client, engine):
     LUCK["is_good"] = True
     done = await client.replay(task.task_id)
     assert (done.state, done.output) == ("completed", {"charged": 7, "attempt": 1, "tags": ["red"]})
-    assert done.comparison.likeness is Likeness.COMPLETES_NOW
+    assert done.comparison.likeness is ReplayMatch.COMPLETES_NOW
     assert await task.wait() == "failed"
 
 
@@ -104,14 +104,14 @@ async def test_a_completed_task_gives_the_same_output(app, client, engine):
     task = await client.enqueue("shop.double", x=21)
     await run_until_idle(app, engine)
     done = await client.replay(task.task_id)
-    assert (done.output, done.comparison.likeness) == (42, Likeness.SAME_OUTPUT)
+    assert (done.output, done.comparison.likeness) == (42, ReplayMatch.SAME_OUTPUT)
 
 
 async def test_a_task_that_never_ran_can_be_tried_beforehand(client, engine):
     task = await client.enqueue("shop.double", x=21)
     before = await everything(engine)
     done = await client.replay(task.task_id)
-    assert (done.output, done.comparison.likeness) == (42, Likeness.NOTHING_RECORDED)
+    assert (done.output, done.comparison.likeness) == (42, ReplayMatch.NOTHING_RECORDED)
     assert await everything(engine) == before
 
 
@@ -132,7 +132,7 @@ async def test_an_attempt_is_chosen_by_number_else_the_last_that_failed(app, cli
     await run_until_idle(app, engine)
     assert (await client.replay(task.task_id)).recorded.attempt == 1
     second = await client.replay(task.task_id, attempt=2)
-    assert (second.recorded.state, second.comparison.likeness) == ("completed", Likeness.SAME_OUTPUT)
+    assert (second.recorded.state, second.comparison.likeness) == ("completed", ReplayMatch.SAME_OUTPUT)
     with pytest.raises(hf.NotFound, match="no attempt 3"):
         await client.replay(task.task_id, attempt=3)
 
@@ -207,7 +207,7 @@ async def test_a_node_gets_its_input_from_its_bindings(app, client, engine):
     await run_until_idle(app, engine)
     before = await everything(engine)
     assert [(await client.replay(one)).output for one in (first, second)] == [4, 8]
-    assert (await client.replay(second)).comparison.likeness is Likeness.SAME_OUTPUT
+    assert (await client.replay(second)).comparison.likeness is ReplayMatch.SAME_OUTPUT
     assert await everything(engine) == before
 
 
@@ -304,7 +304,7 @@ async def test_effects_are_answered_by_their_keys_from_the_record(app, client, e
     before = await everything(engine)
     done = await client.replay(task.task_id)
     assert (done.comparison.likeness, done.output["second"], done.output["beats"]) == (
-        Likeness.SAME_OUTPUT,
+        ReplayMatch.SAME_OUTPUT,
         {"id": "m-bob"},
         True,
     )
@@ -320,8 +320,8 @@ async def test_plain_code_with_a_step_that_is_a_coroutine_and_a_dataset(app, cli
     rows = "select count(*) from holdfast_data.orders"
     before = await everything(engine), await engine.database.fetchval(rows)
     done = await client.replay(plain.task_id)
-    assert (done.output, done.comparison.likeness) == ({"sum": 3, "beats": True, "rows": 2}, Likeness.SAME_OUTPUT)
-    assert (await client.replay(written.task_id)).comparison.likeness is Likeness.SAME_OUTPUT
+    assert (done.output, done.comparison.likeness) == ({"sum": 3, "beats": True, "rows": 2}, ReplayMatch.SAME_OUTPUT)
+    assert (await client.replay(written.task_id)).comparison.likeness is ReplayMatch.SAME_OUTPUT
     assert (await everything(engine), await engine.database.fetchval(rows)) == before
 
 
@@ -330,7 +330,7 @@ async def test_a_refusal_is_repeated_and_other_arguments_are_a_conflict(app, cli
     changed = await client.enqueue("shop.change")
     await run_until_idle(app, engine)
     done = await client.replay(task.task_id)
-    assert (done.failure.code, done.comparison.likeness) == ("declined", Likeness.OTHER_LINE)
+    assert (done.failure.code, done.comparison.likeness) == ("declined", ReplayMatch.OTHER_LINE)
     LUCK["to"] = "eve"
     try:
         assert (await client.replay(changed.task_id)).failure.code == "effect_key_reused"

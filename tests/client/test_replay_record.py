@@ -8,7 +8,7 @@ import pytest
 from tests.each import each
 
 import holdfast as hf
-from holdfast.core.tasks.replay import Likeness
+from holdfast.core.tasks.replay import ReplayMatch
 from holdfast.testing.idle import run_until_idle
 
 
@@ -44,7 +44,7 @@ async def test_a_step_gives_what_it_gave_so_its_effect_is_found(app, client, eng
     task = await client.enqueue(charge, n=1)
     await run_until_idle(app, engine)
     done = await client.replay(task.task_id)
-    assert done.comparison.likeness is Likeness.SAME_FAILURE
+    assert done.comparison.likeness is ReplayMatch.SAME_FAILURE
     assert done.failure.message == done.recorded.message
 
 
@@ -149,7 +149,7 @@ async def test_a_receipt_that_another_task_got_answers_too(app, client, engine, 
         tasks.append(await client.enqueue(sharing[kind], n=n))
         await run_until_idle(app, engine)
     done = await client.replay(tasks[1].task_id)
-    assert (done.failure.message, done.comparison.likeness) == ("one", Likeness.SAME_FAILURE)
+    assert (done.failure.message, done.comparison.likeness) == ("one", ReplayMatch.SAME_FAILURE)
     if kind == "plain":
         assert (await client.prepare_replay(tasks[1].task_id)).run_here().failure.message == "one"
 

@@ -14,7 +14,7 @@ from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, FlowInput
 from holdfast.engine.lifecycle.runs.start import RunOptions
 from holdfast.errors import Conflict, Invalid, NotFound, TaskFailed
 from holdfast.testing.idle import run_until_idle
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 FLOW = FlowDefinition(
     name="shop.twice",
@@ -123,7 +123,7 @@ def test_blocking_code_has_the_same_names(app, holdfast_url):
         run.pause("look first")
         assert run.show().paused_reason == "look first"
         run.resume()
-        working = threading.Thread(target=run_apart, args=(run_until_idle(app, holdfast_url),))
+        working = threading.Thread(target=run_coroutine, args=(run_until_idle(app, holdfast_url),))
         working.start()
         assert run.wait(timeout=20) == "completed"
         working.join()

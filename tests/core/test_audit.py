@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.identity.audit_chain import GENESIS, Anchor, ChainCheck, Head, Link, Record, digest
+from holdfast.core.identity.audit_chain import GENESIS, Anchor, AuditRecord, ChainCheck, ChainHead, ChainLink, digest
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-FIRST = Record(
+FIRST = AuditRecord(
     tenant_id=1,
     seq=1,
     at=NOON,
@@ -26,18 +26,18 @@ FIRST = Record(
 )
 
 
-def a_chain(length=4) -> list[Link]:
+def a_chain(length=4) -> list[ChainLink]:
     links, prev_hash = [], GENESIS
     for seq in range(1, length + 1):
         record = replace(FIRST, seq=seq, at=NOON + timedelta(microseconds=seq))
-        links.append(Link(record=record, prev_hash=prev_hash, hash=digest(record, prev_hash)))
+        links.append(ChainLink(record=record, prev_hash=prev_hash, hash=digest(record, prev_hash)))
         prev_hash = links[-1].hash
     return links
 
 
 def checked(links, head=None, anchors=()):
     check = ChainCheck(anchors)
-    kept = head or Head(seq=len(links), hash=links[-1].hash if links else GENESIS)
+    kept = head or ChainHead(seq=len(links), hash=links[-1].hash if links else GENESIS)
     return check.follow(links) or check.close(kept)
 
 
@@ -56,7 +56,7 @@ def test_a_whole_chain_is_sound():
     assert checked([]) is None
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(Record)])
+@pytest.mark.parametrize("field", [field.name for field in fields(AuditRecord)])
 def test_the_hash_covers_every_field(field):
     other = replace(FIRST, **{field: changed(getattr(FIRST, field))})
     assert digest(other, GENESIS) != digest(FIRST, GENESIS)
@@ -86,7 +86,7 @@ def test_a_changed_row_is_named():
 def test_a_changed_row_with_a_new_hash_breaks_the_next():
     links = a_chain()
     record = replace(links[1].record, actor="nobody")
-    links[1] = Link(record=record, prev_hash=links[1].prev_hash, hash=digest(record, links[1].prev_hash))
+    links[1] = ChainLink(record=record, prev_hash=links[1].prev_hash, hash=digest(record, links[1].prev_hash))
     found = checked(links)
     assert (found.seq, found.code) == (3, "audit_row_unlinked")
 
@@ -94,7 +94,7 @@ def test_a_changed_row_with_a_new_hash_breaks_the_next():
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_a_missing_row_is_named(gone):
     links = a_chain()
-    head = Head(seq=4, hash=links[-1].hash)
+    head = ChainHead(seq=4, hash=links[-1].hash)
     del links[gone - 1]
     found = checked(links, head)
     assert (found.seq, found.code, str(gone) in found.sentence) == (gone, "audit_row_missing", True)
@@ -102,7 +102,7 @@ def test_a_missing_row_is_named(gone):
 
 def test_a_cut_tail_is_named():
     links = a_chain()
-    found = checked(links[:2], Head(seq=4, hash=links[-1].hash))
+    found = checked(links[:2], ChainHead(seq=4, hash=links[-1].hash))
     assert (found.seq, found.code, found.sentence) == (3, "audit_tail_missing", "Rows 3 to 4 are missing at the end.")
 
 
@@ -124,15 +124,15 @@ def test_a_repeated_row_is_named():
 
 def test_a_row_past_the_head_is_named():
     links = a_chain()
-    found = checked(links, Head(seq=3, hash=links[2].hash))
+    found = checked(links, ChainHead(seq=3, hash=links[2].hash))
     assert (found.seq, found.code) == (4, "audit_head_behind")
 
 
 def test_a_chain_written_anew_differs_from_its_head():
     forged = a_chain()
     record = replace(FIRST, reason="all is well", seq=4)
-    forged[3] = Link(record=record, prev_hash=forged[2].hash, hash=digest(record, forged[2].hash))
-    found = checked(forged, Head(seq=4, hash=a_chain()[-1].hash))
+    forged[3] = ChainLink(record=record, prev_hash=forged[2].hash, hash=digest(record, forged[2].hash))
+    found = checked(forged, ChainHead(seq=4, hash=a_chain()[-1].hash))
     assert (found.seq, found.code) == (4, "audit_head_differs")
 
 
@@ -141,9 +141,11 @@ def test_an_anchor_shows_a_chain_that_was_written_anew_with_its_head(seq):
     noted = Anchor(hash=a_chain()[1].hash, seq=seq)
     assert checked(a_chain(), anchors=[noted]) is None
     record = replace(FIRST, actor="nobody")
-    forged = [Link(record=record, prev_hash=GENESIS, hash=digest(record, GENESIS))]
+    forged = [ChainLink(record=record, prev_hash=GENESIS, hash=digest(record, GENESIS))]
     for link in a_chain()[1:]:
-        forged.append(Link(record=link.record, prev_hash=forged[-1].hash, hash=digest(link.record, forged[-1].hash)))
+        forged.append(
+            ChainLink(record=link.record, prev_hash=forged[-1].hash, hash=digest(link.record, forged[-1].hash))
+        )
     assert checked(forged) is None
     found = checked(forged, anchors=[noted])
     assert found.code == ("audit_anchor_missing" if seq is None else "audit_anchor_differs")
@@ -163,4 +165,4 @@ def test_an_anchor_counts_only_at_its_own_row():
 def test_pages_are_followed_as_one_chain():
     links, check = a_chain(), ChainCheck()
     assert [check.follow(links[:2]), check.follow(links[2:])] == [None, None]
-    assert check.end == Head(seq=4, hash=links[-1].hash)
+    assert check.end == ChainHead(seq=4, hash=links[-1].hash)

@@ -15,7 +15,7 @@ from holdfast.core.tasks.classify import (
     Rule,
     classify,
 )
-from holdfast.core.tasks.failure import Failure, Said, failure_of
+from holdfast.core.tasks.failure import Failure, FailureReport, failure_of
 from holdfast.core.tasks.signals import Fatal, Retry
 
 NON_RETRIABLE_MESSAGES = ["validation", "permission denied", "action not found", "invalid parameters"]
@@ -41,7 +41,7 @@ MESSAGES = {
 }
 
 
-def a_failure(message: str = "", *, code: str = "x", type: str = "", said: Said | None = None) -> Failure:
+def a_failure(message: str = "", *, code: str = "x", type: str = "", said: FailureReport | None = None) -> Failure:
     return Failure(code=code, message=message, type=type, said=said)
 
 
@@ -102,7 +102,7 @@ def test_every_reason_may_be_reported_as_a_code():
 
 def test_the_sources_are_asked_in_order():
     reset, rule = "connection reset", Rule(pattern="reset", retry=False, reason="mine")
-    everything = a_failure(reset, code="429", type="TimeoutError", said=Said.RETRY)
+    everything = a_failure(reset, code="429", type="TimeoutError", said=FailureReport.RETRY)
     assert classify(everything, [rule]).rule == "raised Retry"
     assert classify(a_failure(reset, code="429", type="TimeoutError"), [rule]).rule == "action rule 1"
     assert classify(a_failure(reset, code="429", type="TimeoutError")).rule == "exception TimeoutError"

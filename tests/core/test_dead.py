@@ -12,8 +12,8 @@ from holdfast.core.dead_letters.dead_letter import (
     TRANSITIONS,
     LetterFacts,
     LetterState,
-    RunStand,
-    Verdict,
+    OwningRun,
+    SweepDecision,
     dispatch_backoff_seconds,
     is_retry_ceiling_reached,
     judge,
@@ -37,7 +37,7 @@ def facts(**changes):
         "state": LetterState.RETRY_REQUESTED,
         "tenant_id": 1,
         "owner_id": 1,
-        "stand": RunStand.FAILED,
+        "stand": OwningRun.FAILED,
         "is_superseded": False,
         "dispatches": 0,
         "dispatched_at": None,
@@ -52,21 +52,21 @@ def test_a_letter_moves_exactly_as_specified():
 @pytest.mark.parametrize("state", LetterState)
 def test_s2_only_letters_that_somebody_asked_to_retry_are_candidates(state):
     is_candidate = state in (LetterState.RETRY_REQUESTED, LetterState.RETRYING)
-    assert (judge(facts(state=state), at=AT) is Verdict.REDRIVE) == is_candidate
+    assert (judge(facts(state=state), at=AT) is SweepDecision.REDRIVE) == is_candidate
 
 
 def test_s2_a_letter_without_the_retry_option_is_left():
-    assert judge(facts(can_retry=False), at=AT) is Verdict.LEAVE
+    assert judge(facts(can_retry=False), at=AT) is SweepDecision.LEAVE
 
 
 ORDER = [
-    ("the run is gone", {"stand": RunStand.GONE, "owner_id": None}, Verdict.LEAVE),
-    ("another tenant's", {"owner_id": 2}, Verdict.LEAVE),
-    ("superseded", {"is_superseded": True}, Verdict.RESOLVE),
-    ("exhausted", {"dispatches": DISPATCHES_MAX}, Verdict.EXHAUST),
-    ("active", {"stand": RunStand.ACTIVE}, Verdict.LEAVE),
-    ("inside its backoff", {"dispatched_at": AT}, Verdict.LEAVE),
-    ("due", {}, Verdict.REDRIVE),
+    ("the run is gone", {"stand": OwningRun.GONE, "owner_id": None}, SweepDecision.LEAVE),
+    ("another tenant's", {"owner_id": 2}, SweepDecision.LEAVE),
+    ("superseded", {"is_superseded": True}, SweepDecision.RESOLVE),
+    ("exhausted", {"dispatches": DISPATCHES_MAX}, SweepDecision.EXHAUST),
+    ("active", {"stand": OwningRun.ACTIVE}, SweepDecision.LEAVE),
+    ("inside its backoff", {"dispatched_at": AT}, SweepDecision.LEAVE),
+    ("due", {}, SweepDecision.REDRIVE),
 ]
 
 
@@ -79,9 +79,9 @@ def test_s2_the_first_branch_that_applies_counts(first):
     assert judge(facts(**changes), at=AT) is ORDER[first][2]
 
 
-@pytest.mark.parametrize("stand", RunStand)
+@pytest.mark.parametrize("stand", OwningRun)
 def test_s2_only_a_failed_or_blocked_run_is_requeued(stand):
-    assert (judge(facts(stand=stand), at=AT) is Verdict.REDRIVE) == (stand in RECOVERABLE)
+    assert (judge(facts(stand=stand), at=AT) is SweepDecision.REDRIVE) == (stand in RECOVERABLE)
 
 
 def test_s2_dispatch_backoff_is_one_second_doubled_up_to_three_hundred():
@@ -93,7 +93,7 @@ def test_s2_a_letter_is_due_exactly_when_its_backoff_is_over(dispatches):
     backoff = timedelta(seconds=2**dispatches)
     letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatched_at=AT)
     early, due = AT + backoff - timedelta(seconds=0.001), AT + backoff
-    assert (judge(letter, at=early), judge(letter, at=due)) == (Verdict.LEAVE, Verdict.REDRIVE)
+    assert (judge(letter, at=early), judge(letter, at=due)) == (SweepDecision.LEAVE, SweepDecision.REDRIVE)
 
 
 def test_s0_retryable_means_attempts_within_the_budget():
@@ -107,7 +107,7 @@ def test_the_ceiling_counts_lost_attempts_too():
     assert not is_retry_ceiling_reached(retries=1, losses=1, max_retries=3)
 
 
-@pytest.mark.parametrize(("dispatches", "verdict"), [(1, Verdict.REDRIVE), (2, Verdict.EXHAUST)])
+@pytest.mark.parametrize(("dispatches", "verdict"), [(1, SweepDecision.REDRIVE), (2, SweepDecision.EXHAUST)])
 def test_a_letter_is_parked_after_as_many_dispatches_as_were_asked_for(dispatches, verdict):
     letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatches_max=2, dispatched_at=AT)
     assert judge(letter, at=AT + timedelta(days=1)) is verdict
@@ -123,13 +123,13 @@ def test_the_number_of_dispatches_has_bounds(given):
 @pytest.mark.parametrize(
     ("row", "stand"),
     [
-        ({"state": "o"}, RunStand.ACTIVE),
-        ({"state": "o", "failed": 1}, RunStand.BLOCKED),
-        ({"state": "o", "failed": 1, "is_paused": True}, RunStand.PAUSED),
-        ({"state": "o", "failed": 1, "is_canceled": True}, RunStand.CANCELED),
-        ({"state": "f", "failed": 1}, RunStand.FAILED),
-        ({"state": "c"}, RunStand.COMPLETED),
-        ({"state": "x", "is_canceled": True}, RunStand.CANCELED),
+        ({"state": "o"}, OwningRun.ACTIVE),
+        ({"state": "o", "failed": 1}, OwningRun.BLOCKED),
+        ({"state": "o", "failed": 1, "is_paused": True}, OwningRun.PAUSED),
+        ({"state": "o", "failed": 1, "is_canceled": True}, OwningRun.CANCELED),
+        ({"state": "f", "failed": 1}, OwningRun.FAILED),
+        ({"state": "c"}, OwningRun.COMPLETED),
+        ({"state": "x", "is_canceled": True}, OwningRun.CANCELED),
     ],
 )
 def test_where_a_run_stands(row, stand):

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.core.explain.evidence import (
-    CrewFacts,
     FailureFacts,
     Position,
     QueueFacts,
     TaskFacts,
     TenantFacts,
     WorkerFacts,
+    WorkersFacts,
 )
 from holdfast.core.explain.task import Explanation, explain
 
@@ -52,7 +52,7 @@ def a_task(position: Position = Position.QUEUED, **changes) -> TaskFacts:
         at=AT,
         created_at=ago(60),
         queue=QueueFacts(name="mail"),
-        crew=CrewFacts(able=1, slots=4, busy=1),
+        crew=WorkersFacts(able=1, slots=4, busy=1),
     )
     return replace(task, **changes)
 
@@ -70,7 +70,7 @@ def a_running_task(**changes) -> TaskFacts:
     )
 
 
-NO_CREW = CrewFacts()
+NO_CREW = WorkersFacts()
 QUEUED = [
     (a_task(created_at=ago(0.5)), "ready", "Queued 500 ms ago; a worker should take it any moment."),
     (a_task(), "ready", "Ready: nothing holds it back, first in line; a worker takes it next."),
@@ -95,29 +95,29 @@ QUEUED = [
         "Waiting for a worker: no live worker runs shop.send from queue mail (no worker ever declared both).",
     ),
     (
-        a_task(crew=CrewFacts(last=a_worker(state="lost", ended_at=ago(780), version="1.4.2"))),
+        a_task(crew=WorkersFacts(last=a_worker(state="lost", ended_at=ago(780), version="1.4.2"))),
         "no_worker",
         "Waiting for a worker: no live worker runs shop.send from queue mail "
         "(the last one, web-1:77 (version 1.4.2), was lost 13m 00s ago).",
     ),
     (
-        a_task(crew=CrewFacts(last=a_worker(state="gone", ended_at=ago(5)))),
+        a_task(crew=WorkersFacts(last=a_worker(state="gone", ended_at=ago(5)))),
         "no_worker",
         "Waiting for a worker: no live worker runs shop.send from queue mail (the last one, web-1:77, left 5.0 s ago).",
     ),
     (
-        a_task(crew=CrewFacts(last=a_worker(state="draining"))),
+        a_task(crew=WorkersFacts(last=a_worker(state="draining"))),
         "no_worker",
         "Waiting for a worker: no live worker runs shop.send from queue mail (the last one, web-1:77, is draining).",
     ),
     (
-        a_task(crew=CrewFacts(last=a_worker(beat_at=ago(40)))),
+        a_task(crew=WorkersFacts(last=a_worker(beat_at=ago(40)))),
         "no_worker",
         "Waiting for a worker: no live worker runs shop.send from queue mail "
         "(the last one, web-1:77, was last heard 40.0 s ago).",
     ),
     (
-        a_task(crew=CrewFacts(elsewhere=a_worker(queues=("a", "b")), last=a_worker(state="gone"))),
+        a_task(crew=WorkersFacts(elsewhere=a_worker(queues=("a", "b")), last=a_worker(state="gone"))),
         "no_worker",
         "Waiting for a worker: no live worker runs shop.send from queue mail "
         "(web-1:77 has the action but serves only a, b).",
@@ -138,7 +138,7 @@ QUEUED = [
         "Waiting its turn: queue mail is limited to 0.5 starts per second, first in line.",
     ),
     (
-        a_task(crew=CrewFacts(able=2, slots=8, busy=8), ahead=41),
+        a_task(crew=WorkersFacts(able=2, slots=8, busy=8), ahead=41),
         "slots_full",
         "Waiting for a free slot: 8/8 slots busy on 2 workers, 41 tasks of shop.send ahead.",
     ),

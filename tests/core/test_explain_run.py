@@ -15,7 +15,7 @@ from holdfast.core.explain.node_evidence import (
     ChildFacts,
     HoldFacts,
     ItemsFacts,
-    NodeFacts,
+    NodeEvidence,
     NodePosition,
     RunFacts,
     UpstreamFacts,
@@ -39,7 +39,7 @@ def ups(**states):
 
 
 def a_node(position=NodePosition.BLOCKED, **fields):
-    return NodeFacts(task_id="71", place=PLACE, position=position, at=AT, **fields)
+    return NodeEvidence(task_id="71", place=PLACE, position=position, at=AT, **fields)
 
 
 NODES = [

@@ -15,7 +15,7 @@ from holdfast.core.tasks.failure import (
     MESSAGE_BYTES_MAX,
     TRACEBACK_BYTES_MAX,
     Failure,
-    Said,
+    FailureReport,
     clipped,
     failure_of,
 )
@@ -161,8 +161,8 @@ def test_retry_after_is_read_from_a_response():
 
 def test_retry_and_fatal_say_what_they_want():
     retry, fatal = failure_of(Retry(after="30s", message="later")), failure_of(Fatal("never"))
-    assert (retry.said, retry.retry_after, retry.message) == (Said.RETRY, timedelta(seconds=30), "later")
-    assert (fatal.said, fatal.retry_after, fatal.message) == (Said.FATAL, None, "never")
+    assert (retry.said, retry.retry_after, retry.message) == (FailureReport.RETRY, timedelta(seconds=30), "later")
+    assert (fatal.said, fatal.retry_after, fatal.message) == (FailureReport.FATAL, None, "never")
 
 
 def test_signals_survive_the_way_between_processes():

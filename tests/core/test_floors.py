@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.tasks.floors import NODES_EVERY, SWEEP_SECONDS_MAX, Part, parts_above, slow_looks, sweep_seconds
+from holdfast.core.tasks.floors import NODES_EVERY, SWEEP_SECONDS_MAX, LanePart, parts_above, slow_looks, sweep_seconds
 
 ids = st.one_of(st.integers(0, 50), st.integers(NODES_EVERY, NODES_EVERY + 50))
 floors = st.dictionaries(
@@ -17,7 +17,7 @@ floors = st.dictionaries(
 )
 
 
-def is_in(part: Part, lane_id: int, priority: int, task_id: int) -> bool:
+def is_in(part: LanePart, lane_id: int, priority: int, task_id: int) -> bool:
     place = (priority, task_id)
     return part.lane_id == lane_id and (part.low_priority, part.low_id) <= place < (part.high_priority, part.high_id)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.wakeups.hint import BODY_BYTES_MAX, Hint, Hinted, Reader, Verdict, judge, read_hint
+from holdfast.core.wakeups.hint import BODY_BYTES_MAX, Hint, HintAction, HintedTask, Reader, judge, read_hint
 
 READER = Reader(worker_id=1, tenant_id=1, actions={"shop.charge"}, queues=None)
 
@@ -19,12 +19,12 @@ def attempt_of(text: str) -> int:
     return hint.attempt
 
 
-def waiting(**fields) -> Hinted:
+def waiting(**fields) -> HintedTask:
     where = {"tenant_id": 1, "lane_id": 3, "action": "shop.charge", "queue": "default"}
-    return Hinted(**{"state": "q", "attempt": 0, "attempts_max": 7} | where | fields)
+    return HintedTask(**{"state": "q", "attempt": 0, "attempts_max": 7} | where | fields)
 
 
-def verdict(hint: Hint, task: Hinted, reader: Reader = READER) -> tuple[str, str]:
+def verdict(hint: Hint, task: HintedTask, reader: Reader = READER) -> tuple[str, str]:
     judged = judge(hint, task, reader)
     return (judged.verdict.value, judged.reason)
 
@@ -103,8 +103,8 @@ RUNNING = waiting(state="r", attempt=1, worker_id=2, has_valid_lease=True)
 @pytest.mark.parametrize(
     ("hint", "task", "expected"),
     [
-        (FIRST, Hinted(state=None, is_over=True), ("drop", "terminal")),
-        (FIRST, Hinted(state=None), ("drop", "unknown")),
+        (FIRST, HintedTask(state=None, is_over=True), ("drop", "terminal")),
+        (FIRST, HintedTask(state=None), ("drop", "unknown")),
         (FIRST, waiting(), ("look", "waiting")),
         (FIRST, waiting(attempt=1), ("drop", "stale")),
         (Hint(task_id=7, attempt=2), waiting(), ("drop", "stale")),
@@ -133,4 +133,4 @@ def test_a_hint_is_judged_by_what_the_database_says(hint, task, expected):
 def test_a_hint_for_a_queue_that_is_not_served_is_left():
     reader = Reader(worker_id=1, tenant_id=1, actions={"shop.charge"}, queues=["mail"])
     assert verdict(FIRST, waiting(), reader) == ("leave", "not_served_here")
-    assert judge(FIRST, waiting(queue="mail"), reader).verdict is Verdict.LOOK
+    assert judge(FIRST, waiting(queue="mail"), reader).verdict is HintAction.LOOK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.tasks.failure import Failure, failure_of
-from holdfast.core.tasks.replay import Likeness, Recorded, compare, place_of
+from holdfast.core.tasks.replay import Recorded, ReplayMatch, compare, place_of
 
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/holdfast/execute.py", line 12, in run
@@ -30,18 +30,18 @@ def recorded(state="failed", failure=None, **fields):
 @pytest.mark.parametrize(
     ("then", "now", "likeness"),
     [
-        (recorded(), a_failure(), Likeness.SAME_FAILURE),
-        (recorded(), a_failure(folder="C:\\app"), Likeness.SAME_FAILURE),
-        (recorded(), a_failure(line=8), Likeness.OTHER_LINE),
-        (recorded(), a_failure("ValueError"), Likeness.OTHER_FAILURE),
-        (recorded("timed_out"), None, Likeness.COMPLETES_NOW),
-        (recorded(), None, Likeness.COMPLETES_NOW),
-        (recorded("completed"), a_failure(), Likeness.FAILS_NOW),
-        (recorded("completed"), None, Likeness.OTHER_OUTPUT),
-        (None, None, Likeness.NOTHING_RECORDED),
-        (recorded("lost"), a_failure(), Likeness.NOTHING_RECORDED),
-        (recorded("running"), None, Likeness.NOTHING_RECORDED),
-        (recorded("canceled"), None, Likeness.NOTHING_RECORDED),
+        (recorded(), a_failure(), ReplayMatch.SAME_FAILURE),
+        (recorded(), a_failure(folder="C:\\app"), ReplayMatch.SAME_FAILURE),
+        (recorded(), a_failure(line=8), ReplayMatch.OTHER_LINE),
+        (recorded(), a_failure("ValueError"), ReplayMatch.OTHER_FAILURE),
+        (recorded("timed_out"), None, ReplayMatch.COMPLETES_NOW),
+        (recorded(), None, ReplayMatch.COMPLETES_NOW),
+        (recorded("completed"), a_failure(), ReplayMatch.FAILS_NOW),
+        (recorded("completed"), None, ReplayMatch.OTHER_OUTPUT),
+        (None, None, ReplayMatch.NOTHING_RECORDED),
+        (recorded("lost"), a_failure(), ReplayMatch.NOTHING_RECORDED),
+        (recorded("running"), None, ReplayMatch.NOTHING_RECORDED),
+        (recorded("canceled"), None, ReplayMatch.NOTHING_RECORDED),
     ],
 )
 def test_how_a_replay_compares(then, now, likeness):
@@ -51,7 +51,7 @@ def test_how_a_replay_compares(then, now, likeness):
 
 
 def test_the_same_output_is_told():
-    assert compare(recorded("completed"), None, is_same_output=True).likeness is Likeness.SAME_OUTPUT
+    assert compare(recorded("completed"), None, is_same_output=True).likeness is ReplayMatch.SAME_OUTPUT
 
 
 def test_a_sentence_names_the_place():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.authoring.action_options import overrides_of
 from holdfast.core.tasks.classify import Rule
-from holdfast.core.tasks.failure import Failure, Said, failure_of, input_failure
+from holdfast.core.tasks.failure import Failure, FailureReport, failure_of, input_failure
 from holdfast.core.tasks.outcome import Failed, Lost, TimedOut
 from holdfast.core.tasks.retry import DELAY_SECONDS_MAX, RetryAt, RetryPolicy, Stop, decide
 from holdfast.core.tasks.signals import Fatal, Retry
@@ -120,7 +120,7 @@ def test_a_delay_asked_for_is_at_most_thirty_days():
     outcomes=st.lists(st.sampled_from([Failed, TimedOut, Lost]), max_size=60),
     max_retries=st.integers(0, 10),
     max_losses=st.integers(0, 10),
-    said=st.sampled_from([None, Said.RETRY]),
+    said=st.sampled_from([None, FailureReport.RETRY]),
     jitter=st.floats(0, 1),
 )
 def test_no_sequence_of_outcomes_exceeds_the_budgets(outcomes, max_retries, max_losses, said, jitter):

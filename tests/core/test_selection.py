@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.tasks.selection import AGED_SLOT_EVERY, Head, Row, Take, plan, plan_within, short_of
+from holdfast.core.tasks.selection import AGED_SLOT_EVERY, LaneHead, Row, Take, plan, plan_within, short_of
 
 NODES_FROM = 10**12
 """Ids of nodes are larger than those of the plain tasks of their day, whichever is older."""
 
 
-def head(lane_id: int, priority: int = 5, task_id: int = 0) -> Head:
-    return Head(lane_id=lane_id, priority=priority, task_id=task_id or lane_id)
+def head(lane_id: int, priority: int = 5, task_id: int = 0) -> LaneHead:
+    return LaneHead(lane_id=lane_id, priority=priority, task_id=task_id or lane_id)
 
 
-def node(lane_id: int, priority: int = 5, task_id: int = 0) -> Head:
-    return Head(lane_id=lane_id, priority=priority, task_id=NODES_FROM + (task_id or lane_id), is_node=True)
+def node(lane_id: int, priority: int = 5, task_id: int = 0) -> LaneHead:
+    return LaneHead(lane_id=lane_id, priority=priority, task_id=NODES_FROM + (task_id or lane_id), is_node=True)
 
 
-def unseen(lane_id: int, priority: int = 5) -> Head:
-    return Head(lane_id=lane_id, priority=priority, task_id=0)
+def unseen(lane_id: int, priority: int = 5) -> LaneHead:
+    return LaneHead(lane_id=lane_id, priority=priority, task_id=0)
 
 
-def counted(heads: list[Head], want: int, plans: int) -> Counter[Row]:
+def counted(heads: list[LaneHead], want: int, plans: int) -> Counter[Row]:
     total: Counter[Row] = Counter()
     for number in range(plans):
         for take in plan(heads, want, slot=number * want):
@@ -53,7 +53,7 @@ def test_nothing_queued_or_nothing_wanted_plans_nothing():
 
 
 def test_a_single_head_gets_every_slot():
-    only = Head(lane_id=4, priority=2, task_id=77)
+    only = LaneHead(lane_id=4, priority=2, task_id=77)
     assert plan([only], 100, slot=3) == [Take(lane_id=4, priority=2, floor=77, count=100)]
 
 
@@ -171,7 +171,7 @@ def test_nothing_starves_behind_floods_that_never_end(floods, is_node, wants, sl
     older = sum(1 for row in floods if row[2] is is_node)
     waited = 0
     for want in cycle(wants):
-        heads = [Head(lane_id=r[0], priority=r[1], task_id=q[0], is_node=r[2]) for r, q in queued.items()]
+        heads = [LaneHead(lane_id=r[0], priority=r[1], task_id=q[0], is_node=r[2]) for r, q in queued.items()]
         takes = plan(heads, want, slot=slot)
         if any(take.row == last for take in takes):
             break

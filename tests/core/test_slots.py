@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.core.schedules.schedule import Due, Missed, Older, Overlap
-from holdfast.core.schedules.slots import LATE_SECONDS, Cause, SlotState, Standing, judge, judge_by_hand
+from holdfast.core.schedules.slots import LATE_SECONDS, Cause, ScheduleState, SlotState, judge, judge_by_hand
 from holdfast.core.schedules.summary import ScheduleFacts, describe
 
 NOW = datetime(2026, 11, 16, 12, 0, 5, tzinfo=UTC)
@@ -24,7 +24,7 @@ def due(*minutes_ago, older=None):
 
 def standing(overlap="skip", missed="latest", **fields):
     fields = {"max_waiting": 2, "busy_with": None} | fields
-    return Standing(overlap=Overlap(overlap), missed=Missed(missed), **fields)
+    return ScheduleState(overlap=Overlap(overlap), missed=Missed(missed), **fields)
 
 
 def fates(judged):

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.core.dead_letters.campaign import CampaignState
-from holdfast.core.webhooks import KINDS, Filter, after_failure, body_of, delivery_id
+from holdfast.core.webhooks import KINDS, EventFilter, after_failure, body_of, delivery_id
 from holdfast.engine.webhooks.commands import valid_kinds
 from holdfast.errors import Invalid
 
@@ -18,16 +18,16 @@ from holdfast.errors import Invalid
 @pytest.mark.parametrize(
     ("wanted", "is_wanted"),
     [
-        (Filter(), True),
-        (Filter(kinds=["task.failed"]), True),
-        (Filter(kinds=["task.*"]), True),
-        (Filter(kinds=["task.completed", "execution.*"]), False),
-        (Filter(queues=["mail"]), True),
-        (Filter(queues=["other"]), False),
-        (Filter(actions=["shop.charge"]), True),
-        (Filter(actions=["shop.refund"]), False),
-        (Filter(kinds=["task.failed"], queues=["mail"], actions=["shop.charge"]), True),
-        (Filter(kinds=["task.failed"], queues=["mail"], actions=["shop.refund"]), False),
+        (EventFilter(), True),
+        (EventFilter(kinds=["task.failed"]), True),
+        (EventFilter(kinds=["task.*"]), True),
+        (EventFilter(kinds=["task.completed", "execution.*"]), False),
+        (EventFilter(queues=["mail"]), True),
+        (EventFilter(queues=["other"]), False),
+        (EventFilter(actions=["shop.charge"]), True),
+        (EventFilter(actions=["shop.refund"]), False),
+        (EventFilter(kinds=["task.failed"], queues=["mail"], actions=["shop.charge"]), True),
+        (EventFilter(kinds=["task.failed"], queues=["mail"], actions=["shop.refund"]), False),
     ],
 )
 def test_a_filter_wants_what_fits_all_of_it(wanted, is_wanted):
@@ -35,7 +35,7 @@ def test_a_filter_wants_what_fits_all_of_it(wanted, is_wanted):
 
 
 def test_an_event_about_no_queue_fits_no_queue():
-    assert not Filter(queues=["mail"]).wants("breaker.opened", None, "shop.charge")
+    assert not EventFilter(queues=["mail"]).wants("breaker.opened", None, "shop.charge")
 
 
 _TELLS = re.compile(r"insert into holdfast\.event \([^)]*\)\s+(?=select\b)")

@@ -48,7 +48,7 @@ from holdfast.core.tasks.outcome import Completed, Failed, Outcome
 from holdfast.engine.campaigns.advance import campaigns_once
 from holdfast.engine.effects import compensate as compensate_verb
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
-from holdfast.engine.effects.steps import Step, keep_step
+from holdfast.engine.effects.steps import StoredStep, keep_step
 from holdfast.engine.identity.tokens import create_token, revoke_token
 from holdfast.engine.leases import Claimed, Report
 from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
@@ -239,7 +239,7 @@ async def do_effect(stage: Stage) -> None:
         answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b"1")
         await answer_effect(engine.database, claimed, answer)
         stage.say({"kept": gate.key})
-        await keep_step(engine.database, claimed, Step("page", b"", b"1"))
+        await keep_step(engine.database, claimed, StoredStep("page", b"", b"1"))
         stage.say({"step": True})
 
 

@@ -12,7 +12,7 @@ from tests.crash.scenario import Scenario
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import Binding, Edge, Node, NodeKind
 from holdfast.engine.engine import Engine
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 
 CHILDREN = """
@@ -42,7 +42,7 @@ async def start_around(engine: Engine, given: dict[str, Any]) -> None:
     given["run_id"], given["node"] = int(await runs.start(outer)), "list"
 
 
-async def arrange_failed_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_failed_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A run whose sub-flow failed at its second node, and which knows it."""
     runs = Dispatcher(engine).runs
     await start_around(engine, given)
@@ -52,7 +52,7 @@ async def arrange_failed_child(engine: Engine, clock: Clock, given: dict[str, An
     assert await runs.state(str(given["run_id"])) == "failed"
 
 
-async def arrange_mended_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_mended_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """The same, and the sub-flow completed by a re-drive of its own that the run does not know of."""
     await arrange_failed_child(engine, clock, given)
     [child] = await engine.database.fetch(CHILDREN, given["run_id"])
@@ -60,12 +60,12 @@ async def arrange_mended_child(engine: Engine, clock: Clock, given: dict[str, An
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
-async def arrange_running_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_running_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await arrange_failed_child(engine, clock, given)
     await Dispatcher(engine).runs.retry(str(given["run_id"]))
 
 
-async def arrange_held_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_held_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A paused run, and its sub-flow that was paused with it between its two nodes."""
     await start_around(engine, given)
     await end_nodes(engine, await claim_nodes(engine, given, 1))
@@ -73,7 +73,7 @@ async def arrange_held_child(engine: Engine, clock: Clock, given: dict[str, Any]
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
-async def arrange_held_items(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_held_items(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A paused run, two of whose four items are over while the others wait their turn."""
     nodes = (
         Node(name="list", action=acts.NODE_ACTION),
@@ -88,7 +88,7 @@ async def arrange_held_items(engine: Engine, clock: Clock, given: dict[str, Any]
     await end_nodes(engine, await claim_nodes(engine, given, 2))
 
 
-async def arrange_failed_items(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_failed_items(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Four items, two at once, of which every second one failed."""
     await arrange_held_items(engine, clock, given)
     runs, run_id = Dispatcher(engine).runs, str(given["run_id"])

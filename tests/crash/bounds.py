@@ -18,11 +18,11 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.limits.quotas import set_quota
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.factories import a_failure
 
 
-async def arrange_limited(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_limited(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Four tasks of a queue that may run two at once and start a few a second."""
     given["queue"] = f"limited-{given['round']}"
     await enqueue_tasks(engine, given, 4, queue=given["queue"])
@@ -42,7 +42,7 @@ async def judge_limited(case: Case) -> None:
     assert started <= 2
 
 
-async def arrange_guarded(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_guarded(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Three leases of an action whose breaker opens with the second failure."""
     await engine.database.fetch("delete from holdfast.breaker")
     await declare_guards(engine, DEFAULT_TENANT_ID, {ACTION: Guards(breaker=Breaker(attempts_min=2))})
@@ -67,7 +67,7 @@ async def judge_guarded(case: Case) -> None:
     await judge_exchange(case)
 
 
-async def arrange_trial(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_trial(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """An open breaker that may be tried now, with two trials for four tasks."""
     await engine.database.fetch("delete from holdfast.breaker")
     await declare_guards(engine, DEFAULT_TENANT_ID, {ACTION: Guards(breaker=Breaker(trials=2))})
@@ -77,7 +77,7 @@ async def arrange_trial(engine: Engine, clock: Clock, given: dict[str, Any]) -> 
     given["actions"] = [ACTION]
 
 
-async def arrange_metered(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_metered(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Five due retries of a queue that may retry two a minute."""
     given["queue"] = f"metered-{given['round']}"
     await enqueue_tasks(engine, given, 5, queue=given["queue"], policy={"base_backoff_secs": 0.0})

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.crash import Victims
+from holdfast.testing.crash import ForkServer
 
 
 @pytest.fixture(scope="session")
-def victims():
+def fork_server():
     """Processes that die where they are told, forked from one that imported everything."""
-    with Victims(Path(__file__).with_name("acts.py")) as made:
+    with ForkServer(Path(__file__).with_name("acts.py")) as made:
         yield made

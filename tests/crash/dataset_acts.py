@@ -10,17 +10,17 @@ from tests.crash.opened import opened
 from holdfast.core.datasets.dataset import Commit, Dataset, Mode, defined
 from holdfast.core.tasks.outcome import Completed
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.engine.datasets.cutover import Asking, cut_over, finish_rollbacks_once, roll_back
+from holdfast.engine.datasets.cutover import CutoverRequest, cut_over, finish_rollbacks_once, roll_back
 from holdfast.engine.datasets.declare import Generation, add_builds, declare
-from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
+from holdfast.engine.datasets.stage import AttemptLease, StagedPart, open_part, stage_batch, sweep_stages_once
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Report
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.testing.crash import Stage
 
 ACTION = "shop.ingest"
-BY = Asking(actor="victim", reason="round")
+BY = CutoverRequest(actor="victim", reason="round")
 BATCHES = ([(1, 10), (2, 20)], [(3, 30)])
 
 
@@ -38,7 +38,7 @@ async def write(engine: Engine, given: dict[str, Any], generation: Generation) -
     """Two batches appended, and a partition replaced."""
     lease, commits = AttemptLease(*lease_of(given)), []
     for number, (mode, batches) in enumerate(((Mode.APPEND, BATCHES), (Mode.REPLACE, [[(9, 90)]]))):
-        part = Part(lease, generation, mode, number, "nines" if mode is Mode.REPLACE else "")
+        part = StagedPart(lease, generation, mode, number, "nines" if mode is Mode.REPLACE else "")
         await open_part(engine.database, part)
         for batch in batches:
             await stage_batch(engine.database, part, batch)
@@ -111,7 +111,7 @@ async def sweep(stage: Stage) -> None:
 
 
 async def build(stage: Stage) -> None:
-    order = Order(tenant_id=1, queue="default", action=ACTION, policy=RetryPolicy())
+    order = EnqueueOrder(tenant_id=1, queue="default", action=ACTION, policy=RetryPolicy())
     async with opened(stage) as engine:
         generation = Generation(stage.given["generation_id"], dataset_of(stage.given))
         async with engine.database.transaction() as session:

@@ -12,15 +12,15 @@ from holdfast.authoring.app import App
 from holdfast.client.client import Client
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.lifecycle.tasks.copy import CopyOptions, copy_task
-from holdfast.engine.lifecycle.tasks.enqueue import Order, accept_batches, enqueue, intern
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, accept_batches, enqueue, intern
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
 
 
-def an_order(stage: Stage, **options: Any) -> Order:
+def an_order(stage: Stage, **options: Any) -> EnqueueOrder:
     """A lane and a policy nobody used before, so that interning them is part of the sweep."""
     policy = RetryPolicy(base_backoff_secs=1.0 + stage.given["round"])
-    return Order(
+    return EnqueueOrder(
         tenant_id=DEFAULT_TENANT_ID,
         queue=f"queue-{stage.given['round']}",
         action=f"shop.act{stage.given['round']}",

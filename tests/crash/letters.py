@@ -18,12 +18,12 @@ from holdfast.engine.lifecycle.dead_letters.commands import redrive_group
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
 
-async def arrange_dead(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_dead(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Two tasks that failed for good, for a reason of this round's own."""
     await engine.database.fetch("delete from holdfast.dead_lease")
     await engine.database.fetch(
@@ -37,13 +37,13 @@ async def arrange_dead(engine: Engine, clock: Clock, given: dict[str, Any]) -> N
             await settle(session, engine.catalog, [report_of(one, Failed(failure))])
 
 
-async def arrange_requested(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_requested(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """The same, asked to be retried."""
     await arrange_dead(engine, clock, given)
     await redrive_group(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
 
 
-async def arrange_campaign(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_campaign(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A campaign over two letters, about to release them."""
     await arrange_dead(engine, clock, given)
     view = await start_campaign(engine, DEFAULT_TENANT_ID, given["fingerprint"], actor="ann", reason="fixed")
@@ -71,7 +71,7 @@ async def abort_campaign_if_open(engine: Engine, campaign_id: int) -> None:
         await abort_campaign(engine, DEFAULT_TENANT_ID, campaign_id, actor="ann", reason="")
 
 
-async def arrange_unlettered(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_unlettered(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """The same, settled by a worker that knew no letters."""
     await arrange_dead(engine, clock, given)
     await engine.database.fetch("delete from holdfast.dead_letter where task_id = any($1)", given["task_ids"])

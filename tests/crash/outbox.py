@@ -15,10 +15,10 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 
 
-async def arrange_effect(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_effect(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await enqueue_tasks(engine, given, 1)
     given["leases"] = [acts.plain_lease(one) for one in await claim_tasks(engine, given, 1)]
 
@@ -39,7 +39,7 @@ async def judge_effect(case: Case) -> None:
     assert steps == 1 or "step" not in said
 
 
-async def arrange_compensation(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_compensation(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A task that is over and charged a card, with a compensation some worker declared."""
     await enqueue_tasks(engine, given, 1)
     [claimed] = await claim_tasks(engine, given, 1)

@@ -17,7 +17,7 @@ from holdfast.engine.audit import audit
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.runs.commands import cancel_run_in, retry_run
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 
 WAIT_SECONDS = 60.0
@@ -41,7 +41,7 @@ where n.run_id = $1 and n.state = 'm'
 """What a worker did that knew nothing of items which run again: it let none go behind the one that it ended."""
 
 
-async def arrange_overdue(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_overdue(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A wait that fails at its deadline, one that is skipped then, and an approval; behind each a node that runs."""
     waits = (
         Node(name="late", action=f"late-{given['round']}", kind=NodeKind.WAIT, timeout_seconds=WAIT_SECONDS),
@@ -88,7 +88,7 @@ async def judge_overdue(case: Case) -> None:
     assert await runs.state(str(run_id)) == "failed"
 
 
-async def arrange_wanted_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_wanted_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A run whose sub-flow failed was run again, and whoever asked for it died before the sub-flow heard of it."""
     await arrange_failed_child(engine, clock, given)
     await retry_run(
@@ -108,7 +108,7 @@ async def judge_gone_on(case: Case) -> None:
     assert await recorded(case, "run.retry", child["run_id"]) == 1
 
 
-async def arrange_unwanted_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_unwanted_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """The same, and the run was canceled since: nobody waits for the sub-flow any more."""
     await arrange_wanted_child(engine, clock, given)
     await begin_cancel(engine, given["run_id"])
@@ -123,7 +123,7 @@ async def judge_let_be(case: Case) -> None:
     assert await recorded(case, "run.retry", child["run_id"]) == 0
 
 
-async def arrange_standing_items(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_standing_items(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Three items that failed run again one after another; the worker that ended the first let no other go."""
     each = Node(
         name="each", action=acts.NODE_ACTION, kind=NodeKind.MAP, map_over="x", config={"x": [1, 2, 3]}, concurrency=1
@@ -143,7 +143,7 @@ async def judge_moved(case: Case) -> None:
     assert await Dispatcher(case.engine).runs.state(str(case.given["run_id"])) == "completed"
 
 
-async def arrange_begun_cancel(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_begun_cancel(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Somebody canceled a run and died before anything in it heard: a task that runs, one that is queued, items, a
     sub-flow with a task of its own."""
     runs = Dispatcher(engine).runs

@@ -17,7 +17,7 @@ from holdfast.engine.lifecycle.tasks.exchange import exchange
 from holdfast.engine.lifecycle.tasks.reap import reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
 from holdfast.store.statements import sql
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 
 BY_SURVIVOR = b'"survivor"'
@@ -77,7 +77,7 @@ async def free_of_victims(engine: Engine) -> None:
     await eventually(lambda: engine.database.fetchval(_IS_FREE_OF_VICTIMS), pause_seconds=0.002)
 
 
-async def drain(engine: Engine, clock: Clock) -> None:
+async def drain(engine: Engine, clock: DatabaseClock) -> None:
     """Reap, promote, claim and complete as a fresh worker would until nothing is live; the clock does the waiting."""
     await free_of_victims(engine)
     claimer = await _survivor(engine)

@@ -16,7 +16,7 @@ from holdfast.engine.leases import Claimed, report_of
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.engine.lifecycle.tasks.settle import settle
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure
 
@@ -46,7 +46,7 @@ async def start(engine: Engine, given: dict[str, Any], flow: FlowDefinition) -> 
     given["run_id"] = int(await Dispatcher(engine).runs.start(flow))
 
 
-async def arrange_join(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_join(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Both nodes before the last one are about to be reported together."""
     await start(engine, given, acts.a_crash_flow(given["round"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
@@ -55,14 +55,14 @@ async def arrange_join(engine: Engine, clock: Clock, given: dict[str, Any]) -> N
     given["want"] = 1
 
 
-async def arrange_failure_in_run(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_failure_in_run(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """One of two fails for good: the last node is upstream_failed, and the other one ends the run."""
     await arrange_join(engine, clock, given)
     given["outcomes"] = ["stop", "complete"]
     given["want"] = 0
 
 
-async def arrange_items(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_items(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """The report of a list releases its items."""
     nodes = (
         Node(name="list", action=acts.NODE_ACTION),
@@ -78,7 +78,7 @@ async def arrange_items(engine: Engine, clock: Clock, given: dict[str, Any]) -> 
     given["want"] = 1
 
 
-async def arrange_failed_run(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_failed_run(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await start(engine, given, acts.a_crash_flow(given["round"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
     left, right = await claim_nodes(engine, given, 2)
@@ -86,20 +86,20 @@ async def arrange_failed_run(engine: Engine, clock: Clock, given: dict[str, Any]
     await end_nodes(engine, [right])
 
 
-async def arrange_running(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_running(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """One of two nodes runs, one is queued, one is blocked."""
     await start(engine, given, acts.a_crash_flow(given["round"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
     await claim_nodes(engine, given, 1)
 
 
-async def arrange_paused(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_paused(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await start(engine, given, acts.a_crash_flow(given["round"]))
     await Dispatcher(engine).runs.pause(str(given["run_id"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
-async def arrange_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A run that ended, and the node of another that does not know yet."""
     runs = Dispatcher(engine).runs
     inner = FlowDefinition(
@@ -116,7 +116,7 @@ async def arrange_child(engine: Engine, clock: Clock, given: dict[str, Any]) -> 
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
-async def arrange_wait(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_wait(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     nodes = (
         Node(name="wait", action=f"event-{given['round']}", kind=NodeKind.WAIT),
         Node(name="after", action=acts.NODE_ACTION),
@@ -125,7 +125,7 @@ async def arrange_wait(engine: Engine, clock: Clock, given: dict[str, Any]) -> N
     await start(engine, given, FlowDefinition(name="shop.crash_wait", version=given["round"], nodes=nodes, edges=edges))
 
 
-async def arrange_approval(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_approval(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     nodes = (
         Node(name="go", action="approval", kind=NodeKind.WAIT, config={"approval": True}),
         Node(name="after", action=acts.NODE_ACTION),

@@ -9,9 +9,9 @@ from typing import Any
 from tests.crash.case import Case
 
 from holdfast.engine.engine import Engine
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 
-Arrange = Callable[[Engine, Clock, dict[str, Any]], Awaitable[None]]
+Arrange = Callable[[Engine, DatabaseClock, dict[str, Any]], Awaitable[None]]
 Judge = Callable[[Case], Awaitable[None]]
 
 

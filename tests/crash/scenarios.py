@@ -8,10 +8,10 @@ from tests.crash import again, bounds, letters, outbox, passes, runs, schedules,
 from tests.crash.scenario import Scenario
 
 from holdfast.engine.engine import Engine
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 
 
-async def nothing(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def nothing(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     pass
 
 

@@ -12,7 +12,7 @@ from tests.crash import acts
 from tests.crash.repair import drain
 
 from holdfast.engine.engine import Engine
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 
 ACTION = "shop.charge"
@@ -27,7 +27,7 @@ def name_of(given: dict[str, Any]) -> str:
     return f"s{given['round']}"
 
 
-async def pass_slots(engine: Engine, clock: Clock, given: dict[str, Any], name: str, count: int) -> None:
+async def pass_slots(engine: Engine, clock: DatabaseClock, given: dict[str, Any], name: str, count: int) -> None:
     """Let time pass until `count` more slots have come."""
     given["slots"] = given.get("slots", 0) + count
     view = await Dispatcher(engine).schedules.view(name)
@@ -39,12 +39,12 @@ async def keep(engine: Engine, given: dict[str, Any], **fields: Any) -> str:
     return await Dispatcher(engine).schedules.keep(name, input={"round": given["round"]}, **fields)
 
 
-async def arrange_due(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_due(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Three slots of a task schedule have come while nobody looked."""
     await pass_slots(engine, clock, given, await keep(engine, given, overlap="allow", missed="all"), 3)
 
 
-async def arrange_due_flow(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_due_flow(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Two slots of a flow's schedule have come."""
     name = name_of(given)
     flow = acts.a_crash_flow(1000 + given["round"])
@@ -52,7 +52,7 @@ async def arrange_due_flow(engine: Engine, clock: Clock, given: dict[str, Any]) 
     await pass_slots(engine, clock, given, name, 2)
 
 
-async def arrange_waiting(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_waiting(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A slot waited for a firing that is over by now."""
     name = await keep(engine, given, overlap="queue")
     for _ in range(2):
@@ -61,7 +61,7 @@ async def arrange_waiting(engine: Engine, clock: Clock, given: dict[str, Any]) -
     await drain(engine, clock)
 
 
-async def arrange_busy(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_busy(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A slot comes that replaces a firing which has not started."""
     name = await keep(engine, given, overlap="replace")
     await pass_slots(engine, clock, given, name, 1)
@@ -69,7 +69,7 @@ async def arrange_busy(engine: Engine, clock: Clock, given: dict[str, Any]) -> N
     await pass_slots(engine, clock, given, name, 1)
 
 
-async def arrange_kept(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_kept(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await keep(engine, given)
 
 

@@ -14,10 +14,10 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Claimed, report_of
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.factories import a_failure
 
 ACTION = "shop.charge"
@@ -25,7 +25,7 @@ ACTION = "shop.charge"
 
 async def enqueue_tasks(engine: Engine, given: dict[str, Any], count: int, **options: Any) -> list[int]:
     policy = RetryPolicy(jitter_factor=0.0, **options.pop("policy", {}))
-    order = Order(
+    order = EnqueueOrder(
         tenant_id=DEFAULT_TENANT_ID,
         queue=options.pop("queue", "default"),
         action=ACTION,
@@ -63,7 +63,7 @@ async def judge_one_keyed(case: Case) -> None:
     assert [one.key for one in case.ended] == [f"order-{case.given['round']}"]
 
 
-async def arrange_original(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_original(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     [given["original"]] = await enqueue_tasks(engine, given, 1)
 
 
@@ -95,7 +95,7 @@ async def judge_keyed(case: Case) -> None:
     assert Counter(one.key for one in case.ended) == {f"order-{case.given['round']}-{n}": 1 for n in range(2)}
 
 
-async def arrange_business(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_business(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     async with engine.database.session() as session:
         await session.execute("create table if not exists shop_order (round int)")
 
@@ -109,7 +109,7 @@ async def judge_business(case: Case) -> None:
     _all_or_none(case, of=1)
 
 
-async def arrange_exchange(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_exchange(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Five leases to report on and two tasks to claim."""
     await enqueue_tasks(engine, given, 7)
     claimed = await claim_tasks(engine, given, 5)
@@ -118,21 +118,21 @@ async def arrange_exchange(engine: Engine, clock: Clock, given: dict[str, Any]) 
     given["want"] = 2
 
 
-async def arrange_completions(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_completions(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await enqueue_tasks(engine, given, 3)
     given["leases"] = [acts.plain_lease(one) for one in await claim_tasks(engine, given, 3)]
     given["outcomes"] = ["complete"] * 3
     given["want"] = 0
 
 
-async def arrange_failure(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_failure(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await enqueue_tasks(engine, given, 1)
     given["leases"] = [acts.plain_lease(one) for one in await claim_tasks(engine, given, 1)]
     given["outcomes"] = ["fail"]
     given["want"] = 0
 
 
-async def arrange_last_failure(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_last_failure(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A retriable failure whose budget is spent."""
     await enqueue_tasks(engine, given, 1, policy={"max_retries": 0})
     given["leases"] = [acts.plain_lease(one) for one in await claim_tasks(engine, given, 1)]
@@ -190,7 +190,7 @@ async def _facts(engine: Engine) -> list[Any]:
     )
 
 
-async def arrange_expired(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_expired(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Leases that expired: one may be lost again, one may not, one passed its deadline, one was asked to stop."""
     for policy in ({}, {"max_losses": 0}, {"timeout_seconds": 5.0}, {}):
         await enqueue_tasks(engine, given, 1, policy=policy)
@@ -217,7 +217,7 @@ async def judge_reaped(case: Case) -> None:
     assert [row["state"] for row in rows] == ["lost", "lost", "timed_out", "canceled"]
 
 
-async def arrange_due(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_due(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Delayed tasks and a retry, all of them due."""
     await enqueue_tasks(engine, given, 1)
     claimed = await claim_tasks(engine, given, 1)
@@ -231,7 +231,7 @@ async def judge_reconciled(case: Case) -> None:
     assert [(one.state, one.attempt) for one in case.ended] == [("completed", 2), *[("completed", 1)] * 3]
 
 
-async def arrange_cancel(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_cancel(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A running, a queued and a delayed task."""
     running = await enqueue_tasks(engine, given, 1)
     await claim_tasks(engine, given, 1)
@@ -250,7 +250,7 @@ async def judge_canceled(case: Case) -> None:
         assert {one.attempt for one in case.ended} == {0, 1}
 
 
-async def arrange_failed(engine: Engine, clock: Clock, given: dict[str, Any]) -> None:
+async def arrange_failed(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A task that failed for good and one whose retry waits."""
     given["task_ids"] = await enqueue_tasks(engine, given, 2)
     failures = (a_failure("validation: no such order"), a_failure())

@@ -25,14 +25,14 @@ from holdfast.engine.datasets.stage import sweep_stages_once
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.engine.lifecycle.tasks.reap import reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.settings.settings import Settings
-from holdfast.store.database import AWAY
-from holdfast.testing.crash import Fault, Stage, Victims
+from holdfast.store.database import TRANSIENT
+from holdfast.testing.crash import ForkServer, Stage, StatementFault
 from holdfast.worker.runtime.worker import Worker
 
 pytestmark = pytest.mark.crash
@@ -42,7 +42,7 @@ EXPECTED = [(1, 10), (2, 20), (3, 30), (9, 90)]
 
 @pytest.fixture(scope="session")
 def writers():
-    with Victims(Path(acts.__file__)) as made:
+    with ForkServer(Path(acts.__file__)) as made:
         yield made
 
 
@@ -65,7 +65,9 @@ class Round:
 
     async def running(self):
         """A claimed task whose lease goes to the victim."""
-        order = Order(tenant_id=1, queue="default", action=acts.ACTION, policy=RetryPolicy(base_backoff_secs=0.001))
+        order = EnqueueOrder(
+            tenant_id=1, queue="default", action=acts.ACTION, policy=RetryPolicy(base_backoff_secs=0.001)
+        )
         await enqueue(self.engine.database, self.engine.catalog, order, [b"{}"])
         claimed = await self.claimed()
         self.given["lease"] = [claimed.task_id, claimed.attempt, str(claimed.lease_token), claimed.policy_id]
@@ -86,12 +88,12 @@ class Round:
             self.said = list(told.said)
             await free_of_victims(self.engine)
             return told.fired
-        fault = Fault(mode, self.given["round"])
+        fault = StatementFault(mode, self.given["round"])
         for _ in range(3):
             try:
                 await getattr(acts, act)(Stage(url=url, tap=fault, given=self.given, say=self.said.append))
                 break
-            except AWAY:
+            except TRANSIENT:
                 assert fault.fired
             except Conflict:
                 # The first answer was lost, and what it was about is done.
@@ -232,7 +234,7 @@ async def test_a_rollback_cancels_all_of_its_work_in_the_end(strikes):
         second = await built(play)
         running = await play.running()
         await acts.write(play.engine, play.given, second)
-        order = Order(tenant_id=1, queue="elsewhere", action=acts.ACTION, policy=RetryPolicy())
+        order = EnqueueOrder(tenant_id=1, queue="elsewhere", action=acts.ACTION, policy=RetryPolicy())
         queued = await enqueue(play.engine.database, play.engine.catalog, order, [b"{}"])
         async with play.engine.database.transaction() as session:
             await add_builds(session, second, queued.task_ids)
@@ -308,7 +310,7 @@ async def test_a_real_worker_cut_off_at_every_statement_writes_each_row_once(mod
         return await ctx.dataset("lines").append([[round, number], [round, number + 100]])
 
     async with app.client() as client, Engine(engine.database.url, settings) as cut:
-        fault = cut.database.tap = Fault(mode, 0)
+        fault = cut.database.tap = StatementFault(mode, 0)
         worker = Worker(cut, app.actions, datasets=app.datasets)
         running = asyncio.create_task(worker.run())
         await worker.ready.wait()

@@ -10,11 +10,11 @@ from tests.crash.repair import drain, free_of_victims
 from tests.crash.turns import TURNS
 
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.store.database import AWAY
+from holdfast.store.database import TRANSIENT
 from holdfast.store.migrate import known, migrate, schema_version
-from holdfast.testing.crash import Fault, Stage
+from holdfast.testing.crash import Stage, StatementFault
 
 pytestmark = [pytest.mark.crash, pytest.mark.takes_turns(2, among="schema")]
 
@@ -31,19 +31,19 @@ class Passing:
     def after(self, _statement): ...
 
 
-async def strike(act, mode, k, url, given, victims):
+async def strike(act, mode, k, url, given, fork_server):
     if mode.is_deadly:
-        return victims.run(act, url=url, mode=mode, k=k, given=given).fired
-    fault = Fault(mode, k)
+        return fork_server.run(act, url=url, mode=mode, k=k, given=given).fired
+    fault = StatementFault(mode, k)
     try:
         await getattr(acts, act)(Stage(url=url, tap=fault, given=given, say=lambda _word: None))
-    except AWAY:
+    except TRANSIENT:
         assert fault.fired
     return fault.fired
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)
-async def test_a_migration_is_there_or_not_there(turn, engine, victims, record_property):
+async def test_a_migration_is_there_or_not_there(turn, engine, fork_server, record_property):
     """Whoever comes next goes on where the dead one stopped: each migration is struck at each of its statements."""
     passing = Passing()
     await acts.migrate_all(Stage(url=engine.database.url, tap=passing, given={}, say=lambda _word: None))
@@ -53,7 +53,7 @@ async def test_a_migration_is_there_or_not_there(turn, engine, victims, record_p
     version, strikes, k = 0, 0, 1
     while version < len(known()):
         with turn.at(k) as mode:
-            fired = await strike("migrate_all", mode, k, engine.database.url, {}, victims)
+            fired = await strike("migrate_all", mode, k, engine.database.url, {}, fork_server)
             await free_of_victims(engine)
             reached = await schema_version(engine.database)
             assert reached in (version, version + 1) if fired else reached == len(known())
@@ -67,15 +67,15 @@ async def test_a_migration_is_there_or_not_there(turn, engine, victims, record_p
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)
-async def test_work_is_accepted_whatever_happened_to_retention(turn, engine, clock, victims, record_property):
+async def test_work_is_accepted_whatever_happened_to_retention(turn, engine, clock, fork_server, record_property):
     """Right after the crash, before any other pass: an id handed out must have a place to be stored in."""
-    order = Order(tenant_id=DEFAULT_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
+    order = EnqueueOrder(tenant_id=DEFAULT_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
     for k in count(1):
         await enqueue(engine.database, engine.catalog, order, [b'{"number": 1}'])
         await drain(engine, clock)
         await clock.advance("2d")
         with turn.at(k) as mode:
-            fired = await strike("retain", mode, k, engine.database.url, {"days": 1.0}, victims)
+            fired = await strike("retain", mode, k, engine.database.url, {"days": 1.0}, fork_server)
             await free_of_victims(engine)
             for _ in range(2):
                 await enqueue(engine.database, engine.catalog, order, [b'{"number": 2}'])

@@ -19,8 +19,8 @@ from tests.crash.scenarios import ACT_OF, ALIKE, SCENARIOS
 from tests.crash.turns import TURNS, having_their_turn
 
 from holdfast.engine.maintenance.loops import Loops
-from holdfast.store.database import AWAY
-from holdfast.testing.crash import Fault, Stage
+from holdfast.store.database import TRANSIENT
+from holdfast.testing.crash import Stage, StatementFault
 
 pytestmark = pytest.mark.crash
 
@@ -48,13 +48,13 @@ def test_every_pass_over_runs_is_struck():
 
 @pytest.mark.parametrize("turn", TURNS, ids=str)
 @pytest.mark.parametrize("scenario", TODAY, ids=lambda scenario: scenario.name)
-async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, turn, engine, clock, victims, record_property):
+async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, turn, engine, clock, fork_server, record_property):
     for k in count(1):
         given = {"round": k}
         await scenario.arrange(engine, clock, given)
         after = await last_task_id(engine) if scenario.name.startswith("enqueue") else await before_round(engine, k)
         with turn.at(k) as mode:
-            fired, said = await strike(scenario, mode, k, engine.database.url, given, victims)
+            fired, said = await strike(scenario, mode, k, engine.database.url, given, fork_server)
             await drain(engine, clock)
             await scenario.judge(Case(engine=engine, given=given, said=said, ended=await endings(engine, after=after)))
         if not fired:
@@ -72,22 +72,22 @@ async def before_round(engine, k):
     )
 
 
-async def strike(scenario, mode, k, url, given, victims):
+async def strike(scenario, mode, k, url, given, fork_server):
     """Act with the fault set; who may repeat after an unknown outcome does so until it has an answer."""
     act = ACT_OF.get(scenario.name, scenario.name)
     if mode.is_deadly:
-        told = victims.run(act, url=url, mode=mode, k=k, given=given)
+        told = fork_server.run(act, url=url, mode=mode, k=k, given=given)
         said = list(told.said)
         if scenario.is_repeatable and not said and act.endswith("_keyed"):
             await getattr(acts, act)(Stage(url=url, tap=None, given=given, say=said.append))
         return told.fired, said
-    fault, said = Fault(mode, k), []
+    fault, said = StatementFault(mode, k), []
     stage = Stage(url=url, tap=fault, given=given, say=said.append)
     for _ in range(REPEATS_MAX):
         try:
             await getattr(acts, act)(stage)
             break
-        except AWAY:
+        except TRANSIENT:
             if not scenario.is_repeatable:
                 break
     return fault.fired, said

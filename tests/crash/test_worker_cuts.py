@@ -17,7 +17,7 @@ from tests.crash.turns import CUTS
 from holdfast.authoring.app import App
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
-from holdfast.testing.crash import Fault
+from holdfast.testing.crash import StatementFault
 from holdfast.worker.runtime.worker import Worker
 
 pytestmark = pytest.mark.crash
@@ -44,7 +44,7 @@ async def test_a_cut_connection_costs_no_second_execution(mode, engine, holdfast
         return number
 
     async with app.client() as client, Engine(engine.database.url, holdfast_settings) as cut:
-        fault = cut.database.tap = Fault(mode, 0)
+        fault = cut.database.tap = StatementFault(mode, 0)
         worker = Worker(cut, app.actions)
         running = asyncio.create_task(worker.run())
         await worker.ready.wait()

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.testing.crash import Mode
+from holdfast.testing.crash import FaultMode
 
-ORDER = (Mode.KILL_BEFORE, Mode.CUT_AFTER, Mode.KILL_AFTER, Mode.CUT_BEFORE)
+ORDER = (FaultMode.KILL_BEFORE, FaultMode.CUT_AFTER, FaultMode.KILL_AFTER, FaultMode.CUT_BEFORE)
 IS_WHOLE = os.environ.get("CRASH_SWEEP") == "all"
 DAY = int(os.environ.get("CRASH_SWEEP_DAY") or datetime.now(UTC).toordinal())
 
@@ -25,16 +25,16 @@ DAY = int(os.environ.get("CRASH_SWEEP_DAY") or datetime.now(UTC).toordinal())
 class Turn:
     """Says how to strike at the k-th statement: always alike, or as it is that fault's turn."""
 
-    always: Mode | None = None
+    always: FaultMode | None = None
 
     def __str__(self) -> str:
         return self.always or "in_turn"
 
-    def mode(self, k: int) -> Mode:
+    def mode(self, k: int) -> FaultMode:
         return self.always or ORDER[(k + DAY) % len(ORDER)]
 
     @contextmanager
-    def at(self, k: int) -> Iterator[Mode]:
+    def at(self, k: int) -> Iterator[FaultMode]:
         """The fault for the k-th statement; whatever fails in the block says where that was."""
         mode = self.mode(k)
         try:
@@ -60,6 +60,8 @@ def having_their_turn(names: Sequence[str], alike: Sequence[Sequence[str]]) -> s
     return daily | {group[turn % len(group)] for group in alike} | set(others[turn % 2 :: 2])
 
 
-TURNS = [Turn(mode) for mode in Mode] if IS_WHOLE else [Turn()]
-CUTS = [Mode.CUT_BEFORE, Mode.CUT_AFTER] if IS_WHOLE else [(Mode.CUT_BEFORE, Mode.CUT_AFTER)[DAY % 2]]
+TURNS = [Turn(mode) for mode in FaultMode] if IS_WHOLE else [Turn()]
+CUTS = (
+    [FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER] if IS_WHOLE else [(FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER)[DAY % 2]]
+)
 """For who loses connections and lives on: a real worker that is cut off at each of its statements in turn."""

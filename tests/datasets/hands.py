@@ -9,9 +9,9 @@ from holdfast.core.datasets.dataset import Commit, Dataset, Mode, defined
 from holdfast.core.datasets.rows import RowEncoder
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.datasets.declare import Generation, declare
-from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch
+from holdfast.engine.datasets.stage import AttemptLease, StagedPart, open_part, stage_batch
 from holdfast.engine.engine import Engine
-from holdfast.testing.dispatcher import Lease
+from holdfast.testing.dispatcher import HeldLease
 
 COLUMNS = {"order_id": "bigint", "cents": "bigint"}
 
@@ -30,7 +30,7 @@ def rows(*order_ids: int, cents: int = 100) -> list[dict[str, int]]:
 
 async def staged(
     engine: Engine,
-    lease: Lease,
+    lease: HeldLease,
     generation: Generation,
     given: Iterable[Any],
     *,
@@ -40,7 +40,7 @@ async def staged(
 ) -> Commit:
     """Stage rows as a running attempt does; answers the commit that its completion would carry."""
     who = AttemptLease(lease.claimed.task_id, lease.attempt, lease.token)
-    part = Part(who, generation, Mode(mode), number, partition)
+    part = StagedPart(who, generation, Mode(mode), number, partition)
     await open_part(engine.database, part)
     for batch in RowEncoder(generation.dataset).batches(given):
         await stage_batch(engine.database, part, batch)

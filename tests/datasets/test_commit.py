@@ -8,7 +8,7 @@ from tests.datasets.hands import completed, declared, orders, rows, seen, staged
 from holdfast.core.datasets.dataset import Mode
 from holdfast.core.tasks.outcome import Failed
 from holdfast.engine.datasets.declare import list_generations, recent_commits
-from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch, sweep_stages_once
+from holdfast.engine.datasets.stage import AttemptLease, StagedPart, open_part, stage_batch, sweep_stages_once
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost
@@ -126,7 +126,7 @@ async def test_an_attempt_that_lost_its_lease_cannot_stage(dispatcher, engine, g
 async def test_an_attempt_that_was_swept_cannot_go_on_staging(dispatcher, engine, generation, clock):
     """Rows without their part would never be swept again."""
     lease = await a_running_task(dispatcher, max_losses=2)
-    part = Part(AttemptLease(lease.claimed.task_id, lease.attempt, lease.token), generation, Mode.APPEND, 0, "")
+    part = StagedPart(AttemptLease(lease.claimed.task_id, lease.attempt, lease.token), generation, Mode.APPEND, 0, "")
     await open_part(engine.database, part)
     await stage_batch(engine.database, part, [(1, 100)])
     await clock.advance(seconds=lease.seconds + 1)
@@ -195,12 +195,12 @@ async def test_the_number_of_rows_is_kept(dispatcher, engine, generation):
 
 
 async def test_an_old_version_takes_no_more_rows_once_it_is_superseded(dispatcher, engine, generation):
-    from holdfast.engine.datasets.cutover import Asking, cut_over
+    from holdfast.engine.datasets.cutover import CutoverRequest, cut_over
 
     lease = await a_running_task(dispatcher, base_backoff_secs=0)
     commit = await staged(engine, lease, generation, rows(1))
     await declared(engine, orders(2))
-    await cut_over(engine.database, 1, "orders", 2, Asking(actor="test", reason=""))
+    await cut_over(engine.database, 1, "orders", 2, CutoverRequest(actor="test", reason=""))
     await dispatcher.settle(lease, completed(commit))
     failure = await last_failure(engine)
     assert (failure["code"], failure["decision"]) == ("dataset_superseded", "retry")

@@ -15,13 +15,13 @@ from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import Node
 from holdfast.core.tasks.outcome import Failed
 from holdfast.engine.datasets import cutover as verbs
-from holdfast.engine.datasets.cutover import Asking, finish_rollbacks_once
+from holdfast.engine.datasets.cutover import CutoverRequest, finish_rollbacks_once
 from holdfast.engine.datasets.declare import add_builds, list_generations
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure, a_running_task, a_task
 
-BY = Asking(actor="tester", reason="because")
+BY = CutoverRequest(actor="tester", reason="because")
 WIDE = {"order_id": "bigint", "note": "text", "cents": "numeric"}
 
 

@@ -17,8 +17,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost, Unavailable
-from holdfast.testing.clock import Clock
-from holdfast.testing.dispatcher import Dispatcher, Lease
+from holdfast.testing.clock import DatabaseClock
+from holdfast.testing.dispatcher import Dispatcher, HeldLease
 from holdfast.testing.factories import a_failure, a_running_task
 
 STORIES = count()
@@ -54,7 +54,7 @@ class Model:
 
 
 class Play:
-    def __init__(self, engine: Engine, clock: Clock, *, first_key: int) -> None:
+    def __init__(self, engine: Engine, clock: DatabaseClock, *, first_key: int) -> None:
         self.engine, self.clock, self.first_key = engine, clock, first_key
         self.dispatcher = Dispatcher(engine)
         self.model = Model()
@@ -92,19 +92,19 @@ class Play:
             await self.dispatcher.settle(lease, outcome)
         await self._expect(lease, mode, partition, keys)
 
-    async def _stage(self, lease: Lease, mode: str, partition: str, keys: list[int]):
+    async def _stage(self, lease: HeldLease, mode: str, partition: str, keys: list[int]):
         given_rows = rows(*keys, cents=self.value)
         generation = await declared(self.engine)
         return await staged(self.engine, lease, generation, given_rows, mode=mode, partition=partition)
 
-    async def _crash_inside(self, lease: Lease, outcome) -> None:
+    async def _crash_inside(self, lease: HeldLease, outcome) -> None:
         """The settling process dies before its commit."""
         with pytest.raises(Unavailable):
             async with self.engine.database.session() as session, session.transaction():
                 await settle(session, self.engine.catalog, [report_of(lease.claimed, outcome)])
                 raise ConnectionResetError
 
-    async def _expect(self, lease: Lease, mode: str, partition: str, keys: list[int]) -> None:
+    async def _expect(self, lease: HeldLease, mode: str, partition: str, keys: list[int]) -> None:
         if mode == "append":
             self.model.append(partition, keys, self.value)
             is_done = True
@@ -123,7 +123,7 @@ class Play:
 @given(steps=st.lists(STEPS, min_size=1, max_size=10))
 def test_a_keyed_dataset_holds_what_the_model_says(on_engine, steps):
     async def play(engine: Engine) -> None:
-        clock = Clock(engine.database)
+        clock = DatabaseClock(engine.database)
         playing = Play(engine, clock, first_key=KEYS_MAX * next(STORIES))
         for step in steps:
             await playing.step(*step)

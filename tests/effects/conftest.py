@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.effects.effect import EffectState
-from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.engine.effects.gate import AnswerEffect, GateDecision, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.engine.engine import Engine
-from holdfast.server.worker_api.effect_calls import Held, RemoteLedger
-from holdfast.testing.dispatcher import Lease
+from holdfast.server.worker_api.effect_calls import Held, RemoteEffects
+from holdfast.testing.dispatcher import HeldLease
 
 
 @dataclass
@@ -44,23 +44,23 @@ class Outbox:
         self._engine = engine
         self.is_remote = False
 
-    async def open(self, lease: Lease, name: str = "smtp.send", **options: Any) -> Gate:
+    async def open(self, lease: HeldLease, name: str = "smtp.send", **options: Any) -> GateDecision:
         wanted = OpenEffect(**{"name": name, "user_key": "k", "ordinal": 0, "digest": b"same", **options})
         if self.is_remote:
-            return await RemoteLedger(self._engine).open_effect(_held(lease), wanted)
+            return await RemoteEffects(self._engine).open_effect(_held(lease), wanted)
         sender = Sender(claimed=lease.claimed, tenant="default")
         return await open_effect(self._engine.database, self._engine.catalog, sender, wanted)
 
-    async def answer(self, lease: Lease, gate: Gate, state: str = "done", **options: Any) -> None:
+    async def answer(self, lease: HeldLease, gate: GateDecision, state: str = "done", **options: Any) -> None:
         given = {"receipt": b"7"} if state == "done" and "receipt" not in options else {}
         answer = AnswerEffect(key=gate.key, state=EffectState(state), **given, **options)
         if self.is_remote:
-            return await RemoteLedger(self._engine).answer_effect(_held(lease), answer)
+            return await RemoteEffects(self._engine).answer_effect(_held(lease), answer)
         await answer_effect(self._engine.database, lease.claimed, answer)
         return None
 
 
-def _held(lease: Lease) -> Held:
+def _held(lease: HeldLease) -> Held:
     return (lease.claimed.task_id, lease.claimed.attempt, lease.claimed.lease_token)
 
 

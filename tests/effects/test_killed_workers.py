@@ -28,7 +28,7 @@ from holdfast.settings.settings import Settings
 from holdfast.worker.isolation.pool import Isolated
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.start_orders import Orders
-from holdfast.worker.transport.http import HttpLine
+from holdfast.worker.transport.http import HttpTransport
 
 pytestmark = pytest.mark.crash
 
@@ -137,7 +137,7 @@ def survivor(engine, holdfast_url):
         app = load_app(APP)
         settings = Settings(url=holdfast_url)
         orders = Orders(app_ref=APP, url=holdfast_url, settings=settings, slots=2, queues=None, name="survivor")
-        line = HttpLine(url, Settings(env="local")) if url else engine
+        line = HttpTransport(url, Settings(env="local")) if url else engine
         worker = Worker(line, app.actions, slots=2, name="survivor", isolator=Isolated(orders))
         running = asyncio.create_task(worker.run())
         try:

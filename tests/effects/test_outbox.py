@@ -15,14 +15,14 @@ import holdfast as hf
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.effects.compensate import Compensation, compensate
 from holdfast.engine.effects.gate import list_effects
-from holdfast.engine.effects.steps import Step, keep_step
-from holdfast.engine.idempotency import AnsweredBefore, Once
+from holdfast.engine.effects.steps import StoredStep, keep_step
+from holdfast.engine.idempotency import IdempotentRequest, ReplayedResponse
 from holdfast.engine.maintenance.retention import begin_today, drop_old
 from holdfast.engine.queries.explain_run import why
 from holdfast.engine.queries.task_detail import show_task
 from holdfast.errors import Conflict, LeaseLost, NotFound, Unavailable
 from holdfast.testing import factories as a
-from holdfast.testing.crash import Fault, Mode
+from holdfast.testing.crash import FaultMode, StatementFault
 
 
 async def states(engine):
@@ -51,15 +51,15 @@ async def test_the_gate_may_be_asked_again_by_its_lease_without_counting_twice(d
     assert [one.sends for one in await list_effects(engine.database, 1)] == [1]
 
 
-@pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
+@pytest.mark.parametrize("mode", [FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER])
 async def test_a_broken_connection_is_made_good_by_asking_again(mode, dispatcher, outbox, engine, monkeypatch):
     monkeypatch.setattr("holdfast.engine.effects.gate.PAUSES_SECONDS", (0.0, 0.0))
     lease = await a.a_running_task(dispatcher)
     await engine.catalog.installation()
     await engine.catalog.epoch_tag(int(lease.task_id))
-    opening = engine.database.tap = Fault(mode, 1)
+    opening = engine.database.tap = StatementFault(mode, 1)
     gate = await outbox.open(lease)
-    answering = engine.database.tap = Fault(mode, 1)
+    answering = engine.database.tap = StatementFault(mode, 1)
     await outbox.answer(lease, gate)
     engine.database.tap = None
     assert opening.fired and answering.fired
@@ -112,7 +112,7 @@ async def test_effects_and_steps_live_as_long_as_their_task(dispatcher, outbox, 
     leases = [await a.a_running_task(dispatcher) for _ in range(2)]
     for lease in leases:
         await outbox.answer(lease, await outbox.open(lease, user_key=lease.task_id))
-        await keep_step(engine.database, lease.claimed, Step("page", b"", b"1"))
+        await keep_step(engine.database, lease.claimed, StoredStep("page", b"", b"1"))
     await dispatcher.settle(leases[0], Completed(b"1"))
     for _ in range(2):
         await clock.advance("1d")
@@ -188,9 +188,9 @@ async def test_a_compensation_under_a_key_is_answered_as_it_was(dispatcher, outb
     lease, gate = await a_charge(dispatcher, outbox)
     await engine.catalog.declare(1, a.ACTION, "default", engine.catalog.policy(lease.claimed.policy_id), "")
     await dispatcher.settle(lease, Completed(b"1"))
-    asked = {"actor": "ada", "reason": "wrong", "once": Once(tenant_id=1, key="k", digest=b"asked")}
+    asked = {"actor": "ada", "reason": "wrong", "once": IdempotentRequest(tenant_id=1, key="k", digest=b"asked")}
     done = await compensate(engine.database, engine.catalog, 1, gate.key, **asked)
-    with pytest.raises(AnsweredBefore) as before:
+    with pytest.raises(ReplayedResponse) as before:
         await compensate(engine.database, engine.catalog, 1, gate.key, **asked)
     assert msgspec.json.decode(before.value.answer, type=Compensation) == done and done.is_new
 

@@ -16,8 +16,8 @@ from holdfast.worker.isolation.pool import Isolated
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.start_orders import Orders
 from holdfast.worker.transport import http_effects
-from holdfast.worker.transport.http import HttpLine, fetch_terms
-from holdfast.worker.transport.http_connection import Calls
+from holdfast.worker.transport.http import HttpTransport, fetch_terms
+from holdfast.worker.transport.http_connection import HttpConnection
 
 
 class Kill:
@@ -42,7 +42,7 @@ PATHS = {"open_effect": "/internal/effects", "answer_effect": "/internal/effects
 """What a worker asks a server for instead of a statement."""
 
 
-class DeadlyCalls(Calls):
+class DeadlyCalls(HttpConnection):
     """Calls to a server that kill their process before or after the one for a statement."""
 
     deadly = ("", "")
@@ -60,9 +60,9 @@ class DeadlyCalls(Calls):
 
 async def main(url: str, app_ref: str, *deadly: str) -> None:
     if url.startswith("http"):
-        http_effects.Calls = DeadlyCalls
+        http_effects.HttpConnection = DeadlyCalls
         settings = await fetch_terms(url, Settings(env="local"))
-        await work(HttpLine(url, settings), url, app_ref, settings, *deadly)
+        await work(HttpTransport(url, settings), url, app_ref, settings, *deadly)
         return
     settings = Settings(url=url)
     settings = replace(settings, worker=replace(settings.worker, poll_seconds=0.1))

@@ -11,7 +11,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.webhooks.deliver import LEASE_SECONDS, deliver_webhooks_once
 from holdfast.errors import Unavailable
 from holdfast.net.guarded_request import Guarded
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_completed_task
 
@@ -40,7 +40,7 @@ class Cut:
 async def check_wherever_it_dies(
     engine: Engine,
     dispatcher: Dispatcher,
-    clock: Clock,
+    clock: DatabaseClock,
     moment: str,
     network: Guarded | None,
     arrived: Callable[[], list[tuple[str, str]]],

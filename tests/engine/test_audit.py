@@ -19,7 +19,7 @@ from holdfast.core.limits.quota import Quota
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.audit import Change, audit, list_audit, verify_audit
 from holdfast.engine.datasets import cutover
-from holdfast.engine.datasets.cutover import Asking
+from holdfast.engine.datasets.cutover import CutoverRequest
 from holdfast.engine.effects import authority
 from holdfast.engine.effects.compensate import compensate
 from holdfast.engine.effects.gate import OpenEffect, Sender, open_effect
@@ -196,18 +196,18 @@ class Subject:
 
     async def dataset_cut_over(self):
         await self._two_versions()
-        verb = lambda: cutover.cut_over(self.engine.database, 1, "orders", 2, Asking(**WHO))  # noqa: E731
+        verb = lambda: cutover.cut_over(self.engine.database, 1, "orders", 2, CutoverRequest(**WHO))  # noqa: E731
         return verb, ("dataset.cut_over", "dataset", "orders:2")
 
     async def dataset_roll_back(self):
         await self._two_versions()
-        verb = lambda: cutover.roll_back(self.engine.database, 1, "orders", 2, Asking(**WHO))  # noqa: E731
+        verb = lambda: cutover.roll_back(self.engine.database, 1, "orders", 2, CutoverRequest(**WHO))  # noqa: E731
         return verb, ("dataset.roll_back", "dataset", "orders:2")
 
     async def dataset_drop(self):
         await self._two_versions()
-        await cutover.cut_over(self.engine.database, 1, "orders", 2, Asking(actor="bob", reason=""))
-        verb = lambda: cutover.drop(self.engine.database, 1, "orders", 1, Asking(**WHO))  # noqa: E731
+        await cutover.cut_over(self.engine.database, 1, "orders", 2, CutoverRequest(actor="bob", reason=""))
+        verb = lambda: cutover.drop(self.engine.database, 1, "orders", 1, CutoverRequest(**WHO))  # noqa: E731
         return verb, ("dataset.drop", "dataset", "orders:1")
 
     async def _two_versions(self):

@@ -195,5 +195,5 @@ async def test_a_list_goes_on_from_day_to_day(dispatcher, engine, clock):
             await begin_today(engine.database)
     assert [row.task_id for row in await tasks.list_tasks(engine.database, DEFAULT_TENANT_ID)] == ids[::-1]
     rows, place = await tasks.task_page(engine.database, DEFAULT_TENANT_ID, limit=3)
-    rest, _ = await tasks.task_page(engine.database, DEFAULT_TENANT_ID, before=tasks.Place.of(str(place)))
+    rest, _ = await tasks.task_page(engine.database, DEFAULT_TENANT_ID, before=tasks.TaskCursor.of(str(place)))
     assert [row.task_id for row in [*rows, *rest]] == ids[::-1]

@@ -11,14 +11,14 @@ from holdfast.codec import json_codec
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks import enqueue as verb
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.settings.settings import Settings
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate
 from holdfast.testing.databases import with_database
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
-ORDER = Order(tenant_id=1, queue="default", action="shop.pack", policy=RetryPolicy())
+ORDER = EnqueueOrder(tenant_id=1, queue="default", action="shop.pack", policy=RetryPolicy())
 ODD = ["", "\n", "\r\n", "\\n", "\\", "'", '"', "\u2028\u2029\x85\x0b\x1f", "ß", "🦑", "\\x00", "%s $1", "\ue000"]
 
 
@@ -73,9 +73,9 @@ def in_latin_1(holdfast_databases):
         await migrate(database)
         await database.close()
 
-    run_apart(make())
+    run_coroutine(make())
     yield url
-    run_apart(holdfast_databases.drop(url))
+    run_coroutine(holdfast_databases.drop(url))
 
 
 async def test_a_database_in_another_encoding_keeps_every_character(in_latin_1):

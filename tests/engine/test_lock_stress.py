@@ -30,10 +30,10 @@ from holdfast.engine.lifecycle.tasks.claim import Claimer
 from holdfast.engine.lifecycle.tasks.exchange import exchange
 from holdfast.engine.lifecycle.tasks.heartbeat import heartbeat
 from holdfast.engine.lifecycle.tasks.reap import reap_once
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import HoldfastError
 from holdfast.settings.settings import Settings, WorkerSettings
-from holdfast.store.database import AWAY
+from holdfast.store.database import TRANSIENT
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure, a_task
 
@@ -89,7 +89,7 @@ class Crowd:
             await work
         except asyncpg.DeadlockDetectedError as error:
             self.deadlocks.append(f"{name}: {error.detail}")
-        except (HoldfastError, *AWAY) as error:
+        except (HoldfastError, *TRANSIENT) as error:
             self.done[f"{name}: {type(error).__name__}"] += 1
         else:
             self.done[name] += 1
@@ -108,7 +108,7 @@ class Crowd:
                 nonlocal reports
                 done = await exchange(session, engine.catalog, claimer, reports, 12, now=time.monotonic())
                 reports = [report_of(one, self.outcome()) for one in done.claimed]
-                await follow_up(engine, done.settled.news)
+                await publish_and_propagate(engine, done.settled.notifications)
 
             await self.attempt("exchange", exchange_once())
             tokens = {report.task_id: report.lease_token for report in reports}
@@ -150,7 +150,7 @@ class Crowd:
         if self.runs:
             run_id = self.chance.choice(self.runs)
             done = await retry_run(self.engine.database, self.engine.catalog, 1, run_id, **WHO)
-            await follow_up(self.engine, done.news)
+            await publish_and_propagate(self.engine, done.notifications)
 
     async def group(self) -> None:
         if row := await self.letter():
@@ -165,30 +165,32 @@ class Crowd:
         rows = await self.engine.database.fetch("select task_id from holdfast.live order by random() limit 3")
         ids = [row["task_id"] for row in rows]
         done = await cancel(self.engine.database, self.engine.catalog, 1, ids, grace_seconds=0.1, **WHO)
-        await follow_up(self.engine, done.news)
+        await publish_and_propagate(self.engine, done.notifications)
 
     async def cancel_run(self) -> None:
         engine = self.engine
         if self.runs and self.chance.random() < 0.2:
             run_id = self.chance.choice(self.runs)
-            news = await cancel_run(engine.database, engine.catalog, 1, run_id, grace_seconds=0.1, **WHO)
-            await follow_up(engine, news)
-        await follow_up(engine, await finish_cancels_once(engine.database, engine.catalog, grace_seconds=0.1))
+            notifications = await cancel_run(engine.database, engine.catalog, 1, run_id, grace_seconds=0.1, **WHO)
+            await publish_and_propagate(engine, notifications)
+        await publish_and_propagate(
+            engine, await finish_cancels_once(engine.database, engine.catalog, grace_seconds=0.1)
+        )
 
     async def campaign(self) -> None:
         engine = self.engine
         if (row := await self.letter()) and self.chance.random() < 0.2:
             await self.attempt("begin", start_campaign(engine, 1, row["fingerprint"], canary=2, at_once=20, **WHO))
         moved = await campaigns_once(engine.database, engine.catalog)
-        await follow_up(engine, moved.news)
+        await publish_and_propagate(engine, moved.notifications)
 
     async def sweep(self) -> None:
         swept = await sweep_once(self.engine.database, self.engine.catalog)
-        await follow_up(self.engine, swept.news)
+        await publish_and_propagate(self.engine, swept.notifications)
 
     async def reap(self) -> None:
         reaped = await reap_once(self.engine.database, self.engine.catalog)
-        await follow_up(self.engine, reaped.settled.news)
+        await publish_and_propagate(self.engine, reaped.settled.notifications)
 
 
 async def test_nobody_waits_in_a_circle(holdfast_url, holdfast_settings):

@@ -13,7 +13,7 @@ from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import Invalid
 from holdfast.launchers.loop import Launching
 from holdfast.settings.settings import LaunchSettings, LoopSettings, Settings
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class Stumbling:
         raise self.error
 
 
-@each("error", [Invalid("A stored row says what this version cannot read."), TROUBLE[-1]("no"), KeyError("rules")])
+@each("error", [Invalid("A stored row says what this version cannot read."), ANY_DB_ERROR[-1]("no"), KeyError("rules")])
 async def test_a_pass_that_fails_is_logged_and_has_its_next_turn(engine, caplog, error):
     for made, name in (
         (Loops(engine), "reap"),

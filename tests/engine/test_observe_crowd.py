@@ -12,9 +12,9 @@ from holdfast.engine.queries.events import event_tail, position, run_events_afte
 from holdfast.engine.queries.metrics import Measure
 from holdfast.engine.webhooks.commands import add_webhook, show_webhook
 from holdfast.engine.webhooks.deliver import deliver_webhooks_once
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
-from holdfast.server.event_tail import Follower, Page
+from holdfast.server.event_tail import EncodedPage, Follower
 from holdfast.settings.settings import EgressSettings, Settings
 from holdfast.testing.factories import a_running_task
 
@@ -47,7 +47,7 @@ async def test_every_reader_of_a_quiet_tenant_ends_behind_what_others_did(engine
     tail = await event_tail(engine.database)
     follower, measure = Follower(engine.of(QUIET), QUIET, tail), Measure()
     await measure.read(engine.database, QUIET)
-    guarded = Guarded(Rules.of(engine.settings.egress))
+    guarded = Guarded(EgressRules.of(engine.settings.egress))
     async with receiving() as receiver:
         await add_webhook(engine, QUIET, "hook", receiver.url, actor="anna")
         last = await crowd(10_000)
@@ -107,12 +107,18 @@ async def test_what_a_quiet_tenant_does_at_last_is_told_to_readers_who_stand_whe
 @each(
     "case, cursor, looked, page, expected",
     [
-        ("told: behind it", "20:0", "30:0", Page("9:1", b"x", "9:2", "31:0"), "9:2"),
-        ("silent: with everybody", "20:0", "30:0", Page("9:1", b"", "9:1", "31:0"), "20:0"),
-        ("behind what was told: read on", "20:5", "30:0", Page("9:1", b"", "9:1", "19:7"), "19:7"),
-        ("ahead of what was told, which was looked at", "20:5", "30:0", Page("25:1", b"", "25:1", "31:0"), "20:5"),
-        ("ahead of what was looked at: would repeat", "20:5", "22:0", Page("25:1", b"", "25:1", "31:0"), "25:1"),
-        ("in the middle of the last batch", "20:5", "30:0", Page("20:5:2", b"", "20:5:2", "31:0"), "20:5"),
+        ("told: behind it", "20:0", "30:0", EncodedPage("9:1", b"x", "9:2", "31:0"), "9:2"),
+        ("silent: with everybody", "20:0", "30:0", EncodedPage("9:1", b"", "9:1", "31:0"), "20:0"),
+        ("behind what was told: read on", "20:5", "30:0", EncodedPage("9:1", b"", "9:1", "19:7"), "19:7"),
+        (
+            "ahead of what was told, which was looked at",
+            "20:5",
+            "30:0",
+            EncodedPage("25:1", b"", "25:1", "31:0"),
+            "20:5",
+        ),
+        ("ahead of what was looked at: would repeat", "20:5", "22:0", EncodedPage("25:1", b"", "25:1", "31:0"), "25:1"),
+        ("in the middle of the last batch", "20:5", "30:0", EncodedPage("20:5:2", b"", "20:5:2", "31:0"), "20:5"),
     ],
 )
 def test_a_reader_joins_the_others_where_that_neither_misses_nor_repeats(case, cursor, looked, page, expected):

@@ -10,7 +10,7 @@ from tests.net.receiver import receiving
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.workers import list_workers, show_worker
 from holdfast.engine.workers.probe import probe_once
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.server.worker_api.remote_workers import RemoteWorkers
 from holdfast.settings.settings import EgressSettings, Settings
@@ -31,7 +31,7 @@ async def receiver():
 @pytest.fixture
 async def probe(engine, clock):
     """One pass when it is time again; answers how many were asked."""
-    guarded = Guarded(Rules.of(engine.settings.egress))
+    guarded = Guarded(EgressRules.of(engine.settings.egress))
 
     async def run():
         await clock.advance(seconds=engine.settings.webhooks.probe_seconds + 1)
@@ -84,7 +84,7 @@ async def test_a_worker_without_a_url_and_one_that_left_are_not_asked(engine, re
 async def test_each_turn_is_one_copys(engine, receiver, probe):
     await offering(engine, receiver.url)
     assert await probe() == 1
-    guarded = Guarded(Rules.of(engine.settings.egress))
+    guarded = Guarded(EgressRules.of(engine.settings.egress))
     assert await probe_once(engine, guarded) == 0
     await guarded.close()
 

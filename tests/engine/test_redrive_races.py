@@ -14,7 +14,7 @@ from tests.waiting import waits
 
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.leases import report_of
-from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, redrive_task
 from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
 from holdfast.engine.lifecycle.runs.commands import cancel_run_in
 from holdfast.engine.lifecycle.tasks.cancel import cancel_in
@@ -23,7 +23,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.testing import factories as a
 
-BY = By("ann", "fixed")
+BY = RequeueRequest("ann", "fixed")
 
 
 class Meeting:

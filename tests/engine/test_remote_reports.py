@@ -8,7 +8,7 @@ from tests.core.flows import a_diamond
 from tests.flow.steps import finish
 
 from holdfast.core.tasks.outcome import Completed
-from holdfast.server.worker_api.completed_reports import Done
+from holdfast.server.worker_api.completed_reports import CompletedReport
 from holdfast.server.worker_api.remote_workers import RemoteWorkers
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.store.statements import sql
@@ -24,7 +24,7 @@ def holdfast_settings():
 async def test_a_report_that_is_undone_and_repeated_keeps_its_notes_once(dispatcher, engine, way):
     run = await dispatcher.runs.start(a_diamond())
     [lease] = await dispatcher.claim(1)
-    done = Done(
+    done = CompletedReport(
         task_id=lease.claimed.task_id,
         attempt=lease.attempt,
         lease_token=lease.token,

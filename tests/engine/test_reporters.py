@@ -21,7 +21,7 @@ from holdfast.engine.maintenance.loops import Loops
 from holdfast.engine.queries.events import position
 from holdfast.engine.webhooks.commands import add_webhook, resume_webhook, show_webhook
 from holdfast.engine.webhooks.deliver import LEASE_SECONDS, Deliveries, deliver_webhooks_once
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded, is_possible
 from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
 from holdfast.testing.dispatcher import Dispatcher
@@ -103,7 +103,7 @@ async def test_events_are_reported_in_order_and_once_with_all_that_a_webhook_is_
 
 
 async def test_its_body_is_what_a_url_is_sent_byte_for_byte(engine, dispatcher, spy, hook, clock):
-    guarded = Guarded(Rules.of(engine.settings.egress))
+    guarded = Guarded(EgressRules.of(engine.settings.egress))
     async with receiving() as receiver:
         await hook()
         await add_webhook(engine, TENANT, "url", receiver.url, actor="anna")

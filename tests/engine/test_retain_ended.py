@@ -140,9 +140,9 @@ async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatche
     await later(dispatcher, clock)
     database = dispatcher.engine.database
     async with database.transaction() as session:
-        from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
+        from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, redrive_task
 
-        await redrive_task(session, dispatcher.engine.catalog, 1, int(task_id), By("ann", "fixed"))
+        await redrive_task(session, dispatcher.engine.catalog, 1, int(task_id), RequeueRequest("ann", "fixed"))
         dropping = asyncio.ensure_future(drop_old(database, days=30))
         await waits(database, dropping)
     assert await dropping == 0

@@ -20,7 +20,7 @@ from holdfast.engine.maintenance.retention import retain_once
 from holdfast.engine.queries.events import told_after
 from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
 from holdfast.engine.schedules.fire import schedule_once
-from holdfast.store.database import Patience
+from holdfast.store.database import LockTimeouts
 from holdfast.store.statements import sql
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import ACTION, a_failure
@@ -377,7 +377,7 @@ async def test_a_run_that_is_held_ends_no_pass_and_the_schedule_that_waits_for_i
     run_id = await engine.database.fetchval("select run_id from holdfast.run")
     await until_slot(dispatcher, clock, name="sound")
     await engine.database.fetch("update holdfast.schedule set look_at = look_at - interval '1s' where name = 'flows'")
-    impatient = engine.database.apart(patience=Patience(lock_seconds=0.1, idle_seconds=60))
+    impatient = engine.database.apart(patience=LockTimeouts(lock_seconds=0.1, idle_seconds=60))
     async with engine.database.transaction() as holder:
         await holder.fetch(sql("lock_runs"), [run_id])
         done = await schedule_once(impatient, engine.catalog, grace_seconds=1.0)

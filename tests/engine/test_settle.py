@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast.core.tasks.failure import Failure, Said
+from holdfast.core.tasks.failure import Failure, FailureReport
 from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut
 from holdfast.core.tasks.states import AttemptState, TaskState
 from holdfast.engine.leases import report_of
@@ -222,14 +222,14 @@ async def test_backoff_doubles_from_retry_to_retry(dispatcher, clock):
 
 async def test_a_zero_delay_goes_straight_back_to_the_queue(dispatcher):
     lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, Failed(a_failure(said=Said.RETRY, retry_after=timedelta(0))))
+    await dispatcher.settle(lease, Failed(a_failure(said=FailureReport.RETRY, retry_after=timedelta(0))))
     assert (await dispatcher.task(lease.task_id)).state is TaskState.QUEUED
     assert (await dispatcher.claim_one()).attempt == 2
 
 
 async def test_a_requested_delay_is_kept(dispatcher):
     lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, Failed(a_failure(said=Said.RETRY, retry_after=timedelta(minutes=10))))
+    await dispatcher.settle(lease, Failed(a_failure(said=FailureReport.RETRY, retry_after=timedelta(minutes=10))))
     (attempt,) = await dispatcher.attempts(lease.task_id)
     assert (attempt.retry_at - attempt.ended_at) == timedelta(minutes=10)
 

@@ -22,7 +22,7 @@ from tests.conftest import broken_in
 from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Released
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
-from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, redrive_task
 from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
 from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
 from holdfast.engine.lifecycle.tasks.claim import Claimer
@@ -34,7 +34,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, DispatchFailed, NotFound
 from holdfast.settings.settings import Settings
 from holdfast.store.database import Session
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_failure, a_task
 
@@ -108,7 +108,7 @@ class Histories(RuleBasedStateMachine):
         self.url = await self.databases.create()
         self.engine = await Engine(self.url, Settings(), sessions_max=3).__aenter__()
         self.dispatcher = Dispatcher(self.engine)
-        self.clock = Clock(self.engine.database)
+        self.clock = DatabaseClock(self.engine.database)
         self.lines = [Line(await self.engine.database.connect()) for _ in range(3)]
         for line in self.lines:
             await line.session.execute("set lock_timeout = '20ms'")
@@ -221,7 +221,7 @@ class Histories(RuleBasedStateMachine):
         async def act(line):
             task_id = self.tasks[choice.which % len(self.tasks)]
             async with line.transaction() as session:
-                await redrive_task(session, self.engine.catalog, 1, task_id, By("ann", "fixed"))
+                await redrive_task(session, self.engine.catalog, 1, task_id, RequeueRequest("ann", "fixed"))
 
         await self.on(line, act)
 

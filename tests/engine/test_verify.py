@@ -11,14 +11,14 @@ from tests.datasets.hands import declared, orders, rows, staged
 
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.effects.gate import OpenEffect, Sender, open_effect
-from holdfast.engine.effects.steps import Step, keep_step
+from holdfast.engine.effects.steps import StoredStep, keep_step
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.verify import verify
 from holdfast.settings.settings import Settings
 from holdfast.store.statements import statements_in
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 INVARIANTS = [statement.name for statement in statements_in("invariants")]
 
@@ -243,23 +243,23 @@ async def stages(dispatcher):
 @pytest.fixture(scope="module")
 def staged_database(holdfast_databases):
     """The same in a database that is made once, to be cloned for each kind of damage; with the ids."""
-    url = run_apart(holdfast_databases.create())
+    url = run_coroutine(holdfast_databases.create())
 
     async def prepare():
         async with Engine(url, Settings(), sessions_max=10) as engine:
             return await in_each_stage(Dispatcher(engine))
 
-    yield url, run_apart(prepare())
-    run_apart(holdfast_databases.drop(url))
+    yield url, run_coroutine(prepare())
+    run_coroutine(holdfast_databases.drop(url))
 
 
 @pytest.fixture
 async def damageable(staged_database, holdfast_databases):
     url, found = staged_database
-    clone = run_apart(holdfast_databases.clone(url))
+    clone = run_coroutine(holdfast_databases.clone(url))
     async with Engine(clone, Settings(), sessions_max=10) as engine:
         yield engine, found
-    run_apart(holdfast_databases.drop(clone))
+    run_coroutine(holdfast_databases.drop(clone))
 
 
 async def in_each_stage(dispatcher) -> dict[str, str]:
@@ -290,7 +290,7 @@ async def _act(dispatcher) -> None:
         wanted = OpenEffect(name="smtp.send", user_key=key, ordinal=0, digest=b"")
         sender = Sender(claimed=lease.claimed, tenant="default")
         await open_effect(engine.database, engine.catalog, sender, wanted)
-    await keep_step(engine.database, lease.claimed, Step("page", b"", b"1"))
+    await keep_step(engine.database, lease.claimed, StoredStep("page", b"", b"1"))
     await dispatcher.settle(lease, Completed(b"null"))
 
 

@@ -25,7 +25,7 @@ from holdfast.engine.webhooks.commands import (
 )
 from holdfast.engine.webhooks.deliver import LEASE_SECONDS, Deliveries, deliver_webhooks_once
 from holdfast.errors import Conflict, NotFound, Unauthorized
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
@@ -50,7 +50,7 @@ async def receiver():
 
 @pytest.fixture
 async def guarded(engine):
-    made = Guarded(Rules.of(engine.settings.egress))
+    made = Guarded(EgressRules.of(engine.settings.egress))
     yield made
     await made.close()
 
@@ -207,7 +207,7 @@ async def test_copies_of_the_loop_deliver_each_event_once(engine, dispatcher, re
         await a_running_task(dispatcher)
     await clock.advance(seconds=1)
     await until_settled(dispatcher)
-    copies = [Guarded(Rules.of(engine.settings.egress)) for _ in range(4)]
+    copies = [Guarded(EgressRules.of(engine.settings.egress)) for _ in range(4)]
     done = await asyncio.gather(*(deliver_webhooks_once(engine, one) for one in copies))
     for one in copies:
         await one.close()
@@ -295,7 +295,7 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
     await a_running_task(dispatcher)
     await clock.advance(seconds=1)
     await until_settled(dispatcher)
-    strict = Guarded(replace(Rules.of(engine.settings.egress), networks=()))
+    strict = Guarded(replace(EgressRules.of(engine.settings.egress), networks=()))
     for _ in range(5):
         await deliver_webhooks_once(engine, strict)
         await clock.advance(seconds=60)

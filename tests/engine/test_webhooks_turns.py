@@ -13,7 +13,7 @@ from holdfast.engine.webhooks import deliver
 from holdfast.engine.webhooks.commands import add_webhook, list_webhooks
 from holdfast.engine.webhooks.deliver import Deliveries
 from holdfast.errors import Conflict
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.settings.settings import EgressSettings, Settings
 from holdfast.testing.dispatcher import Dispatcher
@@ -27,7 +27,7 @@ def holdfast_settings():
 
 @pytest.fixture
 async def deliveries(engine):
-    guarded = Guarded(Rules.of(engine.settings.egress))
+    guarded = Guarded(EgressRules.of(engine.settings.egress))
     made = Deliveries(engine, guarded)
     yield made
     await made.close()

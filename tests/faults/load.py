@@ -20,7 +20,7 @@ from holdfast.client.client import Client
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.verify import verify
 from holdfast.errors import Conflict, NotFound
-from holdfast.store.database import AWAY
+from holdfast.store.database import TRANSIENT
 
 REPEAT_SECONDS_MAX = 60.0
 REPEAT_PAUSE_SECONDS = 0.02
@@ -62,7 +62,7 @@ class Load:
         )
         try:
             task = await self.client.enqueue(action, number=number, **rest)
-        except AWAY:
+        except TRANSIENT:
             self.unknown.add(number)
             self.counts["enqueue unknown"] += 1
             return
@@ -76,7 +76,7 @@ class Load:
         while asyncio.get_running_loop().time() < deadline:
             try:
                 task = await self.client.enqueue(quick.options(key=f"order-{number}"), number=number)
-            except AWAY:
+            except TRANSIENT:
                 self.counts["keyed repeated"] += 1
                 await asyncio.sleep(REPEAT_PAUSE_SECONDS)
                 continue
@@ -90,7 +90,7 @@ class Load:
         self.batches.append(numbers)
         try:
             tasks = await self.client.enqueue_many(quick, [{"number": number} for number in sorted(numbers)])
-        except AWAY:
+        except TRANSIENT:
             self.unknown |= numbers
             self.counts["bulk unknown"] += 1
             return
@@ -108,7 +108,7 @@ class Load:
             self.counts["cancel ok"] += 1
         except (Conflict, NotFound):
             self.counts["cancel refused"] += 1
-        except AWAY:
+        except TRANSIENT:
             self.counts["cancel unknown"] += 1
 
     async def judge(self, engine: Engine, log: Path) -> None:
@@ -165,7 +165,7 @@ async def all_over(engine: Engine, *, seconds_max: float = 60.0) -> None:
             live = await engine.database.fetch("select task_id, state, attempt, losses from holdfast.live limit 5")
             if not live:
                 return
-        except AWAY:
+        except TRANSIENT:
             live = ["the database is away"]
         assert asyncio.get_running_loop().time() < deadline, f"not over after {seconds_max:g} s: {live}"
         await asyncio.sleep(0.02)

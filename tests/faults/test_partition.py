@@ -20,7 +20,7 @@ import pytest
 from tests.waiting import poll
 
 from holdfast.settings.settings import Settings
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("namespaces")]
 
@@ -99,13 +99,13 @@ def test_a_worker_is_back_soon_after_a_partition_ends(cable, holdfast_url, tmp_p
         environ["HOLDFAST_URL"] = f"http://{SERVER}:8787"
         app = f"{tmp_path / 'app.py'}:app"
         working = cable.start(cable.worker, "work", app, environ=environ, log=logs["worker"])
-        poll(lambda: run_apart(completed(holdfast_url, 1)))
+        poll(lambda: run_coroutine(completed(holdfast_url, 1)))
         cable.cut()
         with pytest.raises(subprocess.TimeoutExpired):
             working.wait(PARTITION_SECONDS)
         cable.mend()
         begun = time.monotonic()
-        poll(lambda: run_apart(completed(holdfast_url, 2)))
+        poll(lambda: run_coroutine(completed(holdfast_url, 2)))
         assert time.monotonic() - begun < Settings().worker.lease_seconds / 3
     finally:
         for process in (working, serving):

@@ -6,7 +6,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import Unavailable
-from holdfast.store.database import AWAY, Database
+from holdfast.store.database import TRANSIENT, Database
 
 WRITE = "insert into holdfast.queue (tenant_id, name) values (1, 'x')"
 
@@ -32,7 +32,7 @@ async def test_a_write_is_refused_as_unavailable_on_every_way(standby):
     for write in (lambda: standby.fetch(WRITE), lambda: standby.fetch_prepared(WRITE), by_transaction):
         with pytest.raises(Unavailable) as refused:
             await write()
-        assert refused.value.code == "database_read_only" and isinstance(refused.value, AWAY)
+        assert refused.value.code == "database_read_only" and isinstance(refused.value, TRANSIENT)
 
 
 async def test_the_connection_is_replaced_so_that_the_next_one_may_find_the_new_primary(standby):

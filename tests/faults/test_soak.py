@@ -24,7 +24,7 @@ from tests.faults.proxy import Proxy
 from tests.faults.victim_app import app
 
 from holdfast.engine.engine import Engine
-from holdfast.store.database import AWAY
+from holdfast.store.database import TRANSIENT
 from holdfast.store.embedded.server import start, status
 from holdfast.testing.databases import remove_home, throw_away_home
 
@@ -83,7 +83,7 @@ class Nemesis:
         self.proxy.commits = self.proxy.others = 0.0
 
     async def terminate(self) -> None:
-        with contextlib.suppress(*AWAY):
+        with contextlib.suppress(*TRANSIENT):
             async with Engine(self.server.url, app.settings, sessions_max=1) as engine:
                 await engine.database.fetch(
                     "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"

@@ -17,15 +17,15 @@ from holdfast.core.tasks.outcome import Lost
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import LeaseLost
 from holdfast.settings.settings import Settings, WorkerSettings
-from holdfast.store.database import AWAY
-from holdfast.testing.clock import Clock
-from holdfast.testing.crash import Fault, Mode
+from holdfast.store.database import TRANSIENT
+from holdfast.testing.clock import DatabaseClock
+from holdfast.testing.crash import FaultMode, StatementFault
 from holdfast.testing.factories import a_failure
 
-CUTS = (Mode.CUT_BEFORE, Mode.CUT_AFTER)
+CUTS = (FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER)
 STATEMENTS_MAX = 8
 """About as many as a report of a node takes with what follows from it."""
 LEASE_SECONDS = 60.0
@@ -37,11 +37,11 @@ repeated; its worker dies in it; its lease runs out first, so that it comes late
 lost."""
 
 
-class Unheard(Fault):
+class Unheard(StatementFault):
     """The commit is done, and nobody hears of it."""
 
     def __init__(self) -> None:
-        super().__init__(Mode.CUT_AFTER, 0)
+        super().__init__(FaultMode.CUT_AFTER, 0)
 
     def before(self, statement: str) -> None:
         self._left = 0 if statement == "commit" and not self.fired else -1
@@ -53,7 +53,7 @@ class Caller:
     def __init__(self, stage: Stage, engine: Engine) -> None:
         self._stage, self._engine = stage, engine
 
-    async def report(self, lease: Any, outcome: Any, fault: Fault | None = None) -> None:
+    async def report(self, lease: Any, outcome: Any, fault: StatementFault | None = None) -> None:
         """Settle and follow up, as a worker does; `LeaseLost` if it is refused."""
         await self._engine.catalog.learn([lease.claimed.lane_id], [lease.claimed.policy_id])
         database = self._engine.database
@@ -61,7 +61,7 @@ class Caller:
         try:
             async with database.transaction() as session:
                 settled = await settle(session, self._engine.catalog, [report_of(lease.claimed, outcome)])
-            await follow_up(self._engine, settled.news)
+            await publish_and_propagate(self._engine, settled.notifications)
         finally:
             database.tap.close()
             database.tap = None
@@ -72,7 +72,7 @@ class Caller:
 class Watch:
     """A tap that sees whether two are in their transactions at once, and strikes where it is told to."""
 
-    def __init__(self, stage: Stage, fault: Fault | None) -> None:
+    def __init__(self, stage: Stage, fault: StatementFault | None) -> None:
         self._stage, self._fault = stage, fault
 
     def before(self, statement: str) -> None:
@@ -106,7 +106,7 @@ class Stage:
     async def open(self, engine: Engine) -> Stage:
         """Once, by whoever comes first."""
         if not self._engines:
-            self.engine, self.clock = engine, Clock(engine.database)
+            self.engine, self.clock = engine, DatabaseClock(engine.database)
             engine.settings = Settings(worker=WorkerSettings(lease_seconds=LEASE_SECONDS))
             for _ in range(4):
                 self._engines.append(await Engine(engine.database.url, Settings(), sessions_max=3).__aenter__())
@@ -157,7 +157,7 @@ class Fates:
             await caller.report(lease, outcome if fate == "well" else Lost(a_failure()))
             return
         fault = Unheard() if fate == "unheard" else self._anywhere()
-        with suppress(*AWAY):
+        with suppress(*TRANSIENT):
             await caller.report(lease, outcome, fault)
         self._has_struck |= fault.fired
         if fate != "dead":
@@ -165,8 +165,8 @@ class Fates:
             await caller.report(lease, outcome)
         self._has_dead |= fate == "dead"
 
-    def _anywhere(self) -> Fault:
-        return Fault(self.random.choice(CUTS), self.random.randint(1, STATEMENTS_MAX))
+    def _anywhere(self) -> StatementFault:
+        return StatementFault(self.random.choice(CUTS), self.random.randint(1, STATEMENTS_MAX))
 
     async def _run_out(self, slow: list[tuple[Any, Any]], held: list[Any]) -> None:
         """Everybody beats but these, so that their leases are over by the clock, and the reaper finds them."""

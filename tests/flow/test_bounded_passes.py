@@ -12,7 +12,7 @@ from holdfast.engine.lifecycle.runs import signals
 from holdfast.engine.lifecycle.runs.signals import START
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.engine.maintenance.retention import begin_today
-from holdfast.engine.notifications import NO_NEWS
+from holdfast.engine.notifications import NO_NOTIFICATIONS
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_failure
 
@@ -165,7 +165,7 @@ async def test_a_pass_where_nobody_waits_asks_no_more_than_that(dispatcher, monk
     await dispatcher.runs.start(a_flow("a>b"))
     monkeypatch.delattr(signals, "_ANSWERED_WAITS")
     done = await signals.deliver_once(dispatcher.engine.database, dispatcher.engine.catalog, after=(7, 7))
-    assert (done.news, done.after) == (NO_NEWS, START)
+    assert (done.notifications, done.after) == (NO_NOTIFICATIONS, START)
 
 
 async def test_passes_reach_every_wait_in_turn(dispatcher, monkeypatch):

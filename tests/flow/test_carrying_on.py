@@ -13,7 +13,7 @@ from holdfast.engine.lifecycle.runs import inputs
 from holdfast.engine.lifecycle.tasks import exchange as exchanges
 from holdfast.engine.lifecycle.tasks.claim import Claimer
 from holdfast.engine.lifecycle.tasks.exchange import exchange
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.testing.factories import a_failure
 
 
@@ -87,14 +87,14 @@ async def test_a_worker_that_takes_all_it_released_wakes_nobody(dispatcher, one_
     await dispatcher.runs.start(a_flow_of("a>b b>c"))
     (first,) = await dispatcher.claim(1)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 10)
-    assert done.settled.news.lanes == set()
+    assert done.settled.notifications.lanes == set()
 
 
 async def test_a_worker_that_leaves_some_of_what_it_released_wakes_others(dispatcher, one_exchange):
     await dispatcher.runs.start(a_flow_of("a>b a>c"))
     (first,) = await dispatcher.claim(1)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 1)
-    assert len(done.claimed) == 1 and len(done.settled.news.lanes) == 1
+    assert len(done.claimed) == 1 and len(done.settled.notifications.lanes) == 1
 
 
 async def test_others_have_what_was_released_before_this_worker_took_its_share(dispatcher, one_exchange, monkeypatch):
@@ -124,7 +124,7 @@ async def test_what_was_released_is_told_before_inputs_are_read(dispatcher, one_
 
     monkeypatch.setattr(exchanges, "_ready", ready)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 1, tell=happened.append)
-    assert happened == [done.settled.news, "read"]
+    assert happened == [done.settled.notifications, "read"]
 
 
 async def test_who_released_nothing_for_others_tells_nothing(dispatcher, one_exchange):
@@ -136,9 +136,11 @@ async def test_who_released_nothing_for_others_tells_nothing(dispatcher, one_exc
 
 
 def test_lanes_of_which_more_came_than_was_counted_stay_in_the_news():
-    counted = News({1, 2}, [], [], counted={1: 1, 2: 2})
+    counted = Notifications({1, 2}, [], [], counted={1: 1, 2: 2})
     assert counted.less([1, 2, 2]).lanes == set()
     assert counted.less([1, 2]).lanes == {2}
-    assert counted.and_(News({1}, [], [])).less([1, 1, 2, 2]).lanes == {1}
+    assert counted.and_(Notifications({1}, [], [])).less([1, 1, 2, 2]).lanes == {1}
     assert counted.and_(counted).less([1, 2, 2, 2, 2]).lanes == {1}
-    assert NO_NEWS.and_(News({3}, [5], [6], waits={9})).less([3]) == News({3}, [5], [6], waits={9})
+    assert NO_NOTIFICATIONS.and_(Notifications({3}, [5], [6], waits={9})).less([3]) == Notifications(
+        {3}, [5], [6], waits={9}
+    )

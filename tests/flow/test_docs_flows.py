@@ -14,7 +14,7 @@ import holdfast as hf
 from holdfast.authoring.flow.yaml_flow import parse_flow
 from holdfast.authoring.loader import load_app
 from holdfast.cli.main import cli
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.idle import run_until_idle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def shop(tmp_path, holdfast_url):
     return app
 
 
-async def finished(run: hf.Run, app: hf.App, url: str, clock: Clock):
+async def finished(run: hf.Run, app: hf.App, url: str, clock: DatabaseClock):
     await run_until_idle(app, url, clock=clock)
     return await run.result(timeout=20)
 

@@ -15,7 +15,7 @@ from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.campaigns.plan import plan_campaign
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
-from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, redrive_task
 from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
 from holdfast.engine.lifecycle.runs.children import answer_once
 from holdfast.engine.lifecycle.runs.commands import plan_retry
@@ -95,7 +95,7 @@ async def test_a_verb_that_waits_for_a_run_holds_no_task_and_no_node(stage, disp
         await dispatcher.runs.cancel(run)
 
 
-BY = By("ann", "fixed")
+BY = RequeueRequest("ann", "fixed")
 
 
 async def a_redriven_node(dispatcher):

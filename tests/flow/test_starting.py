@@ -11,7 +11,7 @@ from tests.flow.shop import a_shop
 import holdfast as hf
 from holdfast.client.client import Client
 from holdfast.engine.lifecycle.runs.start import RunOptions
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.idle import run_until_idle
 
 
@@ -45,7 +45,7 @@ async def declared(app: hf.App, url: str) -> None:
     await run_until_idle(app, url)
 
 
-async def test_a_flow_runs_and_returns_what_it_says(nightly, holdfast_url, clock: Clock):
+async def test_a_flow_runs_and_returns_what_it_says(nightly, holdfast_url, clock: DatabaseClock):
     async with nightly.client() as client:
         run = await client.start(nightly.flows["shop.nightly"], day="monday")
         await run_until_idle(nightly, holdfast_url, clock=clock)
@@ -55,7 +55,7 @@ async def test_a_flow_runs_and_returns_what_it_says(nightly, holdfast_url, clock
         ]  # fmt: skip
 
 
-async def test_every_kind_of_node_runs_as_written(settings, holdfast_url, clock: Clock):
+async def test_every_kind_of_node_runs_as_written(settings, holdfast_url, clock: DatabaseClock):
     app = a_shop()
     app.configure(settings)
     extract, double, add, anything = (app.actions[f"shop.{name}"] for name in ("extract", "double", "add", "anything"))
@@ -294,7 +294,7 @@ async def test_the_blocking_client_starts_runs_too(nightly, holdfast_url):
     assert state == "canceled" and set(tasks) == {"canceled"}
 
 
-async def test_versions_of_a_flow_live_side_by_side(settings, holdfast_url, clock: Clock):
+async def test_versions_of_a_flow_live_side_by_side(settings, holdfast_url, clock: DatabaseClock):
     """A worker declares them all; a bare name starts the newest, whichever was written first."""
     app = hf.App("shop", settings=settings)
 

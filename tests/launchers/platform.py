@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.engine.launching.attach import Reservation
-from holdfast.launchers.contract import LaunchError, LaunchOrder, Seen, Sighting
+from holdfast.launchers.contract import LaunchError, LaunchOrder, LaunchState, LaunchStatus
 from holdfast.launchers.profiles import Profile
 
 REFUSE, LOSE_ANSWER = "refuse", "lose the answer"
@@ -20,7 +20,7 @@ class Platform:
     asked: list[LaunchOrder] = field(default_factory=list)
     running: dict[str, LaunchOrder] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, LaunchStatus] = field(default_factory=dict)
     on_launch: object = None
 
     async def launch(self, order):
@@ -36,7 +36,7 @@ class Platform:
         return order.name
 
     async def describe(self, handles):
-        alive = {name: Seen(sighting=Sighting.RUNNING) for name in self.running}
+        alive = {name: LaunchStatus(sighting=LaunchState.RUNNING) for name in self.running}
         return {name: {**alive, **self.seen}[name] for name in handles if name in {**alive, **self.seen}}
 
     async def stop(self, name, handle):

@@ -27,8 +27,8 @@ from holdfast.launchers.loop import Launching
 from holdfast.server.app import serving
 from holdfast.settings.settings import Settings
 from holdfast.testing.runs import Runs
-from holdfast.worker.runtime.launched_worker import AttachedWorker, line_to
-from holdfast.worker.transport.http import HttpLine
+from holdfast.worker.runtime.launched_worker import SingleAttemptWorker, transport_to
+from holdfast.worker.transport.http import HttpTransport
 
 APP = f"{Path(shop_app.__file__)}:app"
 ATTACH = [sys.executable, "-m", "holdfast", "attach"]
@@ -78,7 +78,9 @@ def attached(server_url, token, holdfast_settings):
 
     def attached(url=server_url, actions=None):
         actions = shop_app.app.actions if actions is None else actions
-        return AttachedWorker(HttpLine(url, replace(holdfast_settings, token=token, url=url)), actions, isolator=None)
+        return SingleAttemptWorker(
+            HttpTransport(url, replace(holdfast_settings, token=token, url=url)), actions, isolator=None
+        )
 
     return attached
 
@@ -137,8 +139,11 @@ async def test_a_server_that_restarts_while_a_launched_worker_starts_is_waited_f
         return path in ("/internal/terms", "/internal/workers") and not (path in asked or asked.add(path))
 
     settings = replace(holdfast_settings, token=token)
-    async with LossyWay(server_url, is_first) as lossy, line_to(lossy.url, replace(settings, url=lossy.url)) as line:
-        worker = AttachedWorker(line, apart(shop_app.app.actions))
+    async with (
+        LossyWay(server_url, is_first) as lossy,
+        transport_to(lossy.url, replace(settings, url=lossy.url)) as line,
+    ):
+        worker = SingleAttemptWorker(line, apart(shop_app.app.actions))
         assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
     assert lossy.lost == ["/internal/terms", "/internal/workers"]
     assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["completed"]
@@ -179,8 +184,8 @@ async def test_an_attempt_that_cannot_have_its_input_is_over_before_it_runs(
     await Launching(engine, Fixed({"here": profile(platform, name="here")})).launch_once()
     [order] = platform.asked
     made = await create_token(engine.database, 1, name="any", role="worker", actor="anna")
-    line = HttpLine(server_url, replace(holdfast_settings, token=made.token, url=server_url))
-    worker = AttachedWorker(line, apart(shop_app.app.actions))
+    line = HttpTransport(server_url, replace(holdfast_settings, token=made.token, url=server_url))
+    worker = SingleAttemptWorker(line, apart(shop_app.app.actions))
     assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
     assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["failed"]
 

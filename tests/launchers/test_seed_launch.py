@@ -15,7 +15,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.launching import launch as verbs
 from holdfast.engine.queries.dead_letters import list_letters
 from holdfast.errors import LeaseLost
-from holdfast.launchers.contract import Seen, Sighting
+from holdfast.launchers.contract import LaunchState, LaunchStatus
 from holdfast.launchers.loop import Launching
 from holdfast.settings.settings import Settings
 from holdfast.testing.factories import a_failure
@@ -231,7 +231,7 @@ async def test_a_worker_that_stopped_without_calling_back_is_lost_before_its_tim
 ):
     [task] = await queue_up()
     await launching.launch_once()
-    platform.seen = {platform.asked[0].name: Seen(sighting=Sighting.STOPPED, detail="exit code 137")}
+    platform.seen = {platform.asked[0].name: LaunchStatus(sighting=LaunchState.STOPPED, detail="exit code 137")}
     await clock.advance(seconds=11)
     await launching.tend_once()
     [attempt] = await dispatcher.attempts(task)
@@ -245,7 +245,7 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     await queue_up()
     await launching.launch_once()
     lease = await dispatcher.attach(reservation_of(platform.asked[0]))
-    platform.seen = {platform.asked[0].name: Seen(sighting=Sighting.STOPPED, detail="a lie")}
+    platform.seen = {platform.asked[0].name: LaunchStatus(sighting=LaunchState.STOPPED, detail="a lie")}
     await clock.advance(seconds=5)
     await launching.tend_once()
     assert (await dispatcher.heartbeat(lease)).lost == set()
@@ -255,10 +255,10 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
 @pytest.mark.parametrize(
     ("sighting", "seconds", "is_lost"),
     [
-        (Sighting.MISSING, 11, False),
-        (Sighting.MISSING, 41, True),
-        (Sighting.UNKNOWN, 100, False),
-        (Sighting.RUNNING, 100, False),
+        (LaunchState.MISSING, 11, False),
+        (LaunchState.MISSING, 41, True),
+        (LaunchState.UNKNOWN, 100, False),
+        (LaunchState.RUNNING, 100, False),
     ],
 )
 async def test_only_a_platform_that_is_sure_loses_a_worker(
@@ -266,7 +266,7 @@ async def test_only_a_platform_that_is_sure_loses_a_worker(
 ):
     [task] = await queue_up()
     await launching.launch_once()
-    platform.seen = {platform.asked[0].name: Seen(sighting=sighting)}
+    platform.seen = {platform.asked[0].name: LaunchStatus(sighting=sighting)}
     await clock.advance(seconds=seconds)
     await launching.tend_once()
     [attempt] = await dispatcher.attempts(task)

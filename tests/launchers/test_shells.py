@@ -18,7 +18,7 @@ from holdfast.client.client import Client
 from holdfast.core.tasks.outcome import Completed
 from holdfast.errors import LeaseLost
 from holdfast.launchers.contract import LaunchOrder
-from holdfast.server.worker_api.remote_workers import Done, RemoteWorkers
+from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWorkers
 from holdfast.settings.settings import Settings
 from holdfast.worker.runtime.worker import Worker
 
@@ -100,7 +100,7 @@ async def test_a_worker_behind_http_attaches_once(launching, queue_up, platform,
     assert again.lease_token == handed.lease_token
     outcome = Completed(b"1")
     await workers.complete(
-        Done(task_id=int(order.task_id), attempt=1, lease_token=UUID(handed.lease_token), outcome=outcome)
+        CompletedReport(task_id=int(order.task_id), attempt=1, lease_token=UUID(handed.lease_token), outcome=outcome)
     )
 
 

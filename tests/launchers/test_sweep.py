@@ -10,8 +10,8 @@ from holdfast.core.tasks.states import AttemptState
 from holdfast.engine.engine import Engine
 from holdfast.errors import LeaseLost
 from holdfast.launchers.loop import Launching
-from holdfast.store.database import TROUBLE
-from holdfast.testing.crash import Fault, Mode
+from holdfast.store.database import ANY_DB_ERROR
+from holdfast.testing.crash import FaultMode, StatementFault
 
 NEVER = 10**9
 
@@ -22,7 +22,7 @@ async def a_pass(engine, platform) -> None:
     try:
         await loop.launch_once()
         await loop.tend_once()
-    except TROUBLE:
+    except ANY_DB_ERROR:
         return
 
 
@@ -46,13 +46,13 @@ async def finish(dispatcher, launching, clock, platform, task) -> None:
 
 @pytest.mark.takes_turns(3)
 @pytest.mark.parametrize("fault", ["", REFUSE, LOSE_ANSWER])
-@pytest.mark.parametrize("mode", [Mode.CUT_BEFORE, Mode.CUT_AFTER])
+@pytest.mark.parametrize("mode", [FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER])
 async def test_it_runs_once_wherever_the_launcher_breaks(
     engine, holdfast_url, holdfast_settings, dispatcher, queue_up, slots, clock, mode, fault
 ):
     platform = Platform()
     launching = Launching(engine, Fixed({"test": profile(platform)}))
-    broken = Fault(mode, NEVER)
+    broken = StatementFault(mode, NEVER)
     async with Engine(holdfast_url, holdfast_settings, sessions_max=4, tap=broken) as its:
         statements, k = 1, 0
         while k <= statements:

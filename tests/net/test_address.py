@@ -7,10 +7,10 @@ import ipaddress
 import pytest
 
 from holdfast.errors import Invalid, InvalidSettings
-from holdfast.net.address import Rules, target_of, unwrapped
+from holdfast.net.address import EgressRules, target_of, unwrapped
 from holdfast.settings.settings import EgressSettings
 
-RULES = Rules.of(EgressSettings())
+RULES = EgressRules.of(EgressSettings())
 
 REFUSED = [
     "http://127.0.0.1/",
@@ -125,20 +125,20 @@ def test_a_plain_public_url_is_taken_apart(url, host, port, path):
     ],
 )
 def test_a_setting_lets_networks_and_names_through(allowed, url):
-    target_of(url, Rules.of(EgressSettings(allow=allowed)))
+    target_of(url, EgressRules.of(EgressSettings(allow=allowed)))
 
 
 @pytest.mark.parametrize("url", ["http://10.2.0.1/", "http://other.internal/", "http://[::1]/", "http://localhost/"])
 def test_a_setting_lets_nothing_else_through(url):
     with pytest.raises(Invalid):
-        target_of(url, Rules.of(EgressSettings(allow=("10.1.0.0/16", "hooks.internal"))))
+        target_of(url, EgressRules.of(EgressSettings(allow=("10.1.0.0/16", "hooks.internal"))))
 
 
 def test_ports_can_be_opened_one_by_one_or_all():
-    target_of("http://example.com:9000/", Rules.of(EgressSettings(ports="9000")))
-    target_of("http://example.com:9001/", Rules.of(EgressSettings(ports="*")))
+    target_of("http://example.com:9000/", EgressRules.of(EgressSettings(ports="9000")))
+    target_of("http://example.com:9001/", EgressRules.of(EgressSettings(ports="*")))
     with pytest.raises(Invalid):
-        target_of("http://example.com/", Rules.of(EgressSettings(ports="9000")))
+        target_of("http://example.com/", EgressRules.of(EgressSettings(ports="9000")))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_ports_can_be_opened_one_by_one_or_all():
 )
 def test_settings_that_cannot_be_read_are_refused(settings):
     with pytest.raises(InvalidSettings):
-        Rules.of(settings)
+        EgressRules.of(settings)
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_an_address_inside_another_is_found(outer, inner):
 
 def test_a_port_that_is_not_open_names_the_setting_that_opens_it():
     with pytest.raises(Invalid) as refused:
-        target_of("https://shop.example:9", Rules())
+        target_of("https://shop.example:9", EgressRules())
     assert "HOLDFAST_EGRESS_PORTS" in refused.value.advice

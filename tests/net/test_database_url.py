@@ -8,12 +8,12 @@ from holdfast.errors import InvalidSettings
 from holdfast.net.server_url import database_url
 from holdfast.settings.settings import Settings
 from holdfast.store.errors import without_password
-from holdfast.store.resolve import find_place
+from holdfast.store.resolve import resolve_database
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg", "postgres+x"])
 def test_a_driver_behind_a_plus_sign_is_left_out(scheme):
-    place = find_place(Settings(url=f"{scheme}://me:secret@db.example.com/shop"))
+    place = resolve_database(Settings(url=f"{scheme}://me:secret@db.example.com/shop"))
     assert place.url == f"{scheme.partition('+')[0]}://me:secret@db.example.com/shop"
 
 

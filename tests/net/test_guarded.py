@@ -10,12 +10,12 @@ import pytest
 from tests.net.receiver import endless, receiving, saying, silent
 
 from holdfast.errors import Invalid
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded, NotReached, check_url
 from holdfast.settings.settings import EgressSettings
 
-LOOPBACK = Rules.of(EgressSettings(allow=("127.0.0.0/8",), ports="*"))
-STRICT = Rules.of(EgressSettings(ports="*"))
+LOOPBACK = EgressRules.of(EgressSettings(allow=("127.0.0.0/8",), ports="*"))
+STRICT = EgressRules.of(EgressSettings(ports="*"))
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def test_a_name_that_means_nothing_is_refused_when_saved():
 
 
 async def test_a_name_of_ones_own_may_mean_an_inner_address():
-    rules = Rules.of(EgressSettings(allow=("hooks.internal",)))
+    rules = EgressRules.of(EgressSettings(allow=("hooks.internal",)))
     await check_url("https://hooks.internal/", rules, resolver=resolving(["10.0.0.1"]))
 
 
@@ -174,7 +174,7 @@ async def test_nobody_there_is_no_answer():
 
 async def test_a_proxy_carries_everything_and_resolves_names_itself():
     async with receiving() as proxy:
-        rules = Rules.of(EgressSettings(proxy=f"http://127.0.0.1:{proxy.port}"))
+        rules = EgressRules.of(EgressSettings(proxy=f"http://127.0.0.1:{proxy.port}"))
         async with asking(rules) as guarded:
             await check_url("http://hooks.example.com/a", rules, resolver=_never)
             answer = await guarded.ask("POST", "http://hooks.example.com/a", seconds_max=5)

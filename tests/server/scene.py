@@ -15,7 +15,7 @@ from holdfast.core.effects.effect import EffectState
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.campaigns.commands import start_campaign
-from holdfast.engine.datasets.cutover import Asking, cut_over
+from holdfast.engine.datasets.cutover import CutoverRequest, cut_over
 from holdfast.engine.datasets.declare import declare
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.testing import factories as a
@@ -90,7 +90,7 @@ async def a_shown_version(dispatcher: Dispatcher) -> dict[str, Any]:
     engine, version = dispatcher.engine, next(VERSIONS)
     for one in (1, version):
         await declare(engine.database, engine.tenant_id, orders(one))
-        await cut_over(engine.database, engine.tenant_id, "orders", one, Asking(**WHO))
+        await cut_over(engine.database, engine.tenant_id, "orders", one, CutoverRequest(**WHO))
     return {"version": version}
 
 

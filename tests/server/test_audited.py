@@ -13,9 +13,9 @@ from holdfast.core.limits.breaker import Breaker
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.audit import list_audit
-from holdfast.engine.datasets.cutover import Asking, cut_over
+from holdfast.engine.datasets.cutover import CutoverRequest, cut_over
 from holdfast.engine.effects.gate import OpenEffect, Sender, open_effect
-from holdfast.operations.context import Clerk, perform
+from holdfast.operations.context import OperationContext, perform
 from holdfast.operations.registry import OPERATIONS
 from holdfast.testing.factories import ACTION, a_failed_task, a_failure, a_retrying_task, a_running_task, a_task
 
@@ -39,8 +39,8 @@ class Scene:
     async def ask(self, asked: str, /, by: str = "ops:bob", **fields):
         operation = CHANGING[asked]
         given = fields if "reason" not in operation.request.__struct_fields__ else {"reason": WHY} | fields
-        clerk = Clerk(client=Client.over(self.engine), actor=by)
-        return await perform(operation, clerk, operation.request(**given))
+        context = OperationContext(client=Client.over(self.engine), actor=by)
+        return await perform(operation, context, operation.request(**given))
 
     async def task_cancel(self):
         return {"task_id": (await self.dispatcher.enqueue(a_task())).task_id}
@@ -117,7 +117,7 @@ class Scene:
 
     async def dataset_drop(self):
         given = await self.dataset_cutover()
-        await cut_over(self.engine.database, 1, "orders", 2, Asking(actor="ops:bob", reason=""))
+        await cut_over(self.engine.database, 1, "orders", 2, CutoverRequest(actor="ops:bob", reason=""))
         return given | {"version": 1}
 
     async def dead_redrive(self):

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.identity.tenants import create_tenant
 from holdfast.errors import NotFound
-from holdfast.server.tenant_clients import Clients
+from holdfast.server.tenant_clients import TenantClients
 from holdfast.testing.factories import a_running_task
 
 LISTENING = """
@@ -25,7 +25,7 @@ async def tenants(engine):
 
 @pytest.fixture
 async def clients(engine):
-    made = Clients(engine, most=2)
+    made = TenantClients(engine, most=2)
     yield made
     await made.close()
 

@@ -53,7 +53,7 @@ async def test_403_without_the_operator_role_even_for_an_execution_that_is_not_t
     async def known(*_):
         return viewer
 
-    monkeypatch.setattr("holdfast.server.auth.authenticator.Door.caller", known)
+    monkeypatch.setattr("holdfast.server.auth.authenticator.Authenticator.caller", known)
     answer = await call.post(path.format(999))
     assert (answer.status, answer.json["code"]) == (403, "forbidden")
 

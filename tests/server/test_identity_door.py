@@ -21,7 +21,7 @@ from holdfast.server.auth.caller import Access
 from holdfast.server.auth.client_address import neighbourhood
 from holdfast.server.auth.login_throttle import LATE_MAX
 from holdfast.server.auth.trusted_proxies import Proxies
-from holdfast.server.endpoint import Endpoint, House, reply, route
+from holdfast.server.endpoint import Endpoint, ServerState, reply, route
 from holdfast.settings.settings import AuthSettings, HttpSettings, Settings
 
 PUBLIC = {"/", "/healthz", "/readyz"}
@@ -131,7 +131,7 @@ def test_there_is_no_route_without_its_access():
     assert len(made.routes) == len(ENDPOINTS) and not made.router.redirect_slashes
     with pytest.raises(TypeError, match="access"):
         Endpoint(method="GET", path="/x", handler=reply)
-    assert route(ENDPOINTS[0], House).path == ENDPOINTS[0].path
+    assert route(ENDPOINTS[0], ServerState).path == ENDPOINTS[0].path
 
 
 class TestPatience:

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.test_observe import until_settled
 
 from holdfast.engine.queries.metrics import Measure, Measured
-from holdfast.server.loop_lag import Lag
+from holdfast.server.loop_lag import LoopLag
 from holdfast.server.metrics import Metric, of_process, of_work, page
 from holdfast.settings.settings import Settings
 from holdfast.store.pool import PoolUse
@@ -95,7 +95,7 @@ def test_odd_names_are_escaped():
 
 
 async def test_a_blocked_loop_shows():
-    lag = Lag()
+    lag = LoopLag()
     lag.SECONDS = 0.01
     reading = asyncio.create_task(lag.once())
     await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_task
 from holdfast.wakeups.notifier import WAKE_CHANNEL
-from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http_connection import HttpConnection, Server
 
 LONG = 20.0
 
@@ -25,7 +25,7 @@ def calls(call):
     made = []
 
     def make():
-        made.append(Calls(Server.of(call.url, Settings(env="local"))))
+        made.append(HttpConnection(Server.of(call.url, Settings(env="local"))))
         return made[-1]
 
     yield make
@@ -121,15 +121,17 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
         other = WorkerIdentity(worker_id=1, actions=["shop.refund"], queues=None, lease_seconds=10.0)
-        place, elsewhere = workers.lobby.place(1, identity), workers.lobby.place(1, other)
-        crowd = [asyncio.create_task(workers.lobby.wait(place, n, LONG, rings=0)) for n in range(50)]
-        stranger = asyncio.create_task(workers.lobby.wait(elsewhere, 99, LONG, rings=0))
+        place, elsewhere = workers.wait_registry.place(1, identity), workers.wait_registry.place(1, other)
+        crowd = [
+            asyncio.create_task(workers.wait_registry.wait(place, n, LONG, notification_count=0)) for n in range(50)
+        ]
+        stranger = asyncio.create_task(workers.wait_registry.wait(elsewhere, 99, LONG, notification_count=0))
         await eventually(lambda: len(place.waiting) == 50 and elsewhere.waiting)
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
         done, left = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
         assert {task.result() for task in done} == {(lane,)}
         assert len(place.waiting) >= 50 - RUNNERS - 1 and not stranger.done()
-        workers.lobby.looked(place, place.rings, is_more=True)
+        workers.wait_registry.looked(place, place.notification_count, is_more=True)
         await asyncio.sleep(0)
         assert sum(task.done() for task in crowd) >= 2 * RUNNERS
     assert all(task.done() for task in left) and stranger.done(), "closing sends everybody away"
@@ -142,17 +144,17 @@ async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
     async with RemoteWorkers(engine) as workers:
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
-        place = workers.lobby.place(1, identity)
-        await workers.lobby.open()
-        before = place.rings
+        place = workers.wait_registry.place(1, identity)
+        await workers.wait_registry.open()
+        before = place.notification_count
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
-        await eventually(lambda: place.rings > before)
-        assert await workers.lobby.wait(place, 1, LONG, rings=before) == ()
+        await eventually(lambda: place.notification_count > before)
+        assert await workers.wait_registry.wait(place, 1, LONG, notification_count=before) == ()
 
 
 async def test_a_lost_ring_costs_a_poll(waiting, dispatcher, engine):
     [(claim, _)] = await waiting(1)
-    engine.bell.ring = lambda **_: None
+    engine.notifier.notify = lambda **_: None
     await dispatcher.enqueue(a_task())
     assert len((await asyncio.wait_for(claim, LONG))["tasks"]) == 1
 
@@ -275,7 +277,7 @@ class TestWithoutPolls:
         drain = "update holdfast.worker set state = 'draining' where worker_id < $1"
         await engine.database.fetch(drain, int(worker_id))
         task = await dispatcher.enqueue(a_task())
-        engine.bell.ring(lanes=[await engine.catalog.lane_id(1, "default", "shop.charge")])
+        engine.notifier.notify(lanes=[await engine.catalog.lane_id(1, "default", "shop.charge")])
         answers = await asyncio.wait_for(asyncio.gather(*waiting), 2 * LONG)
         assert [answer["draining"] for answer in answers] == [True] * (RUNNERS + 1) + [False]
         assert [one["task_id"] for one in answers[-1]["tasks"]] == [task.task_id]
@@ -310,9 +312,9 @@ async def test_several_calls_of_one_worker_look_each_for_itself(engine):
     workers = RemoteWorkers(engine)
     worker_id = await workers.register(name="w", actions=["shop.charge"], queues=None, slots=5, version="", labels="{}")
     async with engine.database.session() as session:
-        guest = await workers.guests.find(session, worker_id, None, ANY_WORKER)
-        with guest.claiming() as one, guest.claiming() as other:
+        worker_session = await workers.worker_sessions.find(session, worker_id, None, ANY_WORKER)
+        with worker_session.claiming() as one, worker_session.claiming() as other:
             assert one is not other
-        again = await workers.guests.find(session, worker_id, None, ANY_WORKER)
+        again = await workers.worker_sessions.find(session, worker_id, None, ANY_WORKER)
         with again.claiming() as known:
             assert known in (one, other), "what a call learned of lanes is there for the next one"

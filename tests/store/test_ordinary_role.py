@@ -18,7 +18,7 @@ from tests.waiting import poll
 
 from holdfast.store.database import Database
 from holdfast.testing.databases import with_database
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 ROLE = "shop"
 
@@ -46,7 +46,7 @@ class Stock:
                 await connection.execute(statement)
             await connection.close()
 
-        run_apart(run())
+        run_coroutine(run())
 
 
 @pytest.fixture(scope="module")

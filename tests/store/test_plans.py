@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 HOT = [
     "enqueue",
@@ -206,9 +206,9 @@ _PLANNED: dict[str, dict[str, Node]] = {}
 
 def planned_with(databases, statistics):
     if statistics not in _PLANNED:
-        url = run_apart(databases.create())
-        _PLANNED[statistics] = run_apart(plans(url, STATISTICS[statistics]))
-        run_apart(databases.drop(url))
+        url = run_coroutine(databases.create())
+        _PLANNED[statistics] = run_coroutine(plans(url, STATISTICS[statistics]))
+        run_coroutine(databases.drop(url))
     return _PLANNED[statistics]
 
 

@@ -11,7 +11,7 @@ import time
 
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.engine import Engine
-from holdfast.server.worker_api.remote_workers import Done, RemoteWorkers
+from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWorkers
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import Databases, remove_home, start_throw_away, throw_away_home
@@ -28,7 +28,7 @@ class Side:
     def __init__(self, engine: Engine) -> None:
         self.crew = RemoteWorkers(engine)
         self.worker_id = 0
-        self.dones: list[Done] = []
+        self.dones: list[CompletedReport] = []
         self.seconds: list[float] = []
 
     async def exchange(self) -> None:
@@ -41,7 +41,9 @@ class Side:
         self.seconds.append(time.perf_counter() - began)
         assert (given.accepted, len(given.tasks)) == (len(self.dones), BATCH)
         self.dones = [
-            Done(task_id=int(one.task_id), attempt=one.attempt, lease_token=one.lease_token, outcome=Completed(b"null"))
+            CompletedReport(
+                task_id=int(one.task_id), attempt=one.attempt, lease_token=one.lease_token, outcome=Completed(b"null")
+            )
             for one in given.tasks
         ]
 

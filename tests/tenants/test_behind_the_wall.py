@@ -15,7 +15,7 @@ from tests.flow.test_sub_flows import (  # noqa: F401
 from tests.flow.test_waits import *  # noqa: F403
 
 from holdfast.engine.engine import Engine
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 
 # Its two transactions wait for each other longer than a session behind the wall has patience for.
 del globals()["test_an_event_from_before_two_sub_flows_answers_one_of_them_also_at_once"]
@@ -39,6 +39,6 @@ def holdfast_engine(whole):
 
 @pytest.fixture
 async def holdfast_clock(whole):
-    made = Clock(whole.database)
+    made = DatabaseClock(whole.database)
     yield made
     await made.reset()

@@ -23,7 +23,7 @@ from holdfast.engine.campaigns.commands import (
 )
 from holdfast.engine.campaigns.plan import plan_campaign
 from holdfast.engine.datasets import cutover
-from holdfast.engine.datasets.cutover import Asking
+from holdfast.engine.datasets.cutover import CutoverRequest
 from holdfast.engine.datasets.declare import list_generations, recent_commits
 from holdfast.engine.effects import gate
 from holdfast.engine.effects.compensate import compensate
@@ -47,11 +47,11 @@ from holdfast.engine.queries.task_snapshot import capture
 from holdfast.engine.schedules import commands as schedule_commands
 from holdfast.engine.workers.drain import drain_worker
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.server.worker_api.remote_workers import Done, RemoteWorkers
+from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWorkers
 from holdfast.testing import factories as a
 from holdfast.testing.dispatcher import Dispatcher
 
-ASKING = Asking(**WHO)
+ASKING = CutoverRequest(**WHO)
 A_WAIT = FlowDefinition(name="shop.wait", nodes=(Node(name="paid", action="payment", kind=NodeKind.WAIT),))
 GRACE = {"grace_seconds": 1.0}
 Verb = Callable[[Engine, Any], Awaitable[Any]]
@@ -196,7 +196,7 @@ async def test_a_strangers_event_releases_nothing(engine, at_acme):
 async def test_a_strangers_lease_is_no_lease_even_with_its_token(engine, acme, theirs):
     before = await rows_of(engine.database, acme.tenant_id)
     crew, lease = RemoteWorkers(engine.of(1)), theirs["lease"]
-    done = Done(
+    done = CompletedReport(
         task_id=theirs["running"], attempt=lease.attempt, lease_token=lease.token, outcome=Completed(b'"stolen"')
     )
     worker = await crew.register(name="w", actions=[a.ACTION], queues=None, slots=5, version="", labels="{}")

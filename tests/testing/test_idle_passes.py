@@ -174,7 +174,7 @@ async def test_the_end_of_a_sub_flow_is_carried_up_through_flows_that_have_no_ta
     async def silent(*_: object) -> None: ...
 
     monkeypatch.setattr(Loops, "runs", late)
-    monkeypatch.setattr("holdfast.worker.transport.database.follow_up", silent)
+    monkeypatch.setattr("holdfast.worker.transport.database.publish_and_propagate", silent)
     run = await client.start(outer)
     await run_until_idle(app, engine, clock=clock)
     assert ((await run.show()).state, ran) == ("completed", ["inner", "outer"])

@@ -17,7 +17,7 @@ from holdfast.core.wakeups.hint import Hint
 from holdfast.settings.settings import WakeSettings
 from holdfast.store.database import Database
 from holdfast.wakeups.carriers import open_transport
-from holdfast.wakeups.contract import Delivery, Transport
+from holdfast.wakeups.contract import HintDelivery, HintTransport
 from holdfast.wakeups.listener import Listener
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Mischief:
 class Spoiled:
     """A transport on which mischief happens, in both directions."""
 
-    def __init__(self, inner: Transport, mischief: Mischief) -> None:
+    def __init__(self, inner: HintTransport, mischief: Mischief) -> None:
         self._inner = inner
         self._mischief = mischief
         self.extend = inner.extend
@@ -92,9 +92,9 @@ class Spoiled:
         if kept := self._mischief(hints, lambda _hint, _garbage: Hint(task_id=2**62, action="nobody's")):
             await self._inner.publish(kept)
 
-    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+    async def receive(self, count: int, *, wait_seconds: float) -> list[HintDelivery]:
         received = await self._inner.receive(count, wait_seconds=wait_seconds)
-        return self._mischief(received, lambda one, garbage: Delivery(body=garbage, receipt=one.receipt))
+        return self._mischief(received, lambda one, garbage: HintDelivery(body=garbage, receipt=one.receipt))
 
 
 class Carrier:

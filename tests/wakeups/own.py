@@ -7,7 +7,7 @@ import itertools
 import time
 from collections import defaultdict
 
-from holdfast.wakeups.contract import Delivery
+from holdfast.wakeups.contract import HintDelivery
 
 BOXES: dict[str, dict[str, list]] = defaultdict(dict)
 """By address: receipts with body, number of the sending, and until when it is hidden."""
@@ -31,7 +31,7 @@ class Box:
             if found or now >= deadline:
                 self._hide(found)
                 told = [(one, *self._messages[one]) for one in found]
-                return [Delivery(body=body, receipt=one, sends=sends) for one, body, sends, _ in told]
+                return [HintDelivery(body=body, receipt=one, sends=sends) for one, body, sends, _ in told]
             await asyncio.sleep(0.01)
 
     async def extend(self, deliveries):

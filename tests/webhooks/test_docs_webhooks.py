@@ -21,7 +21,7 @@ from holdfast.engine.webhooks.deliver import deliver_webhooks_once
 from holdfast.settings.settings import Settings
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_completed_task
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 from holdfast.webhooks import signed
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "webhooks.md").read_text()
@@ -91,7 +91,7 @@ def test_the_reporter_of_the_page_is_added_tried_and_told(holdfast_url, shop):
             await until_settled(dispatcher)
             await deliver_webhooks_once(engine, guarded)
 
-    run_apart(deliver())
+    run_coroutine(deliver())
     assert [kind for *_, kind in Producer.sent] == ["webhook.test", "task.started", "task.completed"]
     assert all(key.startswith((b"evt_", b"test_")) and topic == kind for topic, key, kind in Producer.sent)
     assert Producer.steps == ["start", "stop"] * 2

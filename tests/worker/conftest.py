@@ -35,7 +35,7 @@ from holdfast.engine.maintenance.loops import Loops
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.supervisor import STOP_SIGNALS
-from holdfast.worker.transport.http import HttpLine
+from holdfast.worker.transport.http import HttpTransport
 
 HERE = Path(__file__).parent
 WAYS = ("direct", "http")
@@ -257,7 +257,7 @@ def http_server(holdfast_url: str, settings: Settings) -> Iterator[Callable[...,
 @pytest.fixture
 def line(way: str, engine: Engine, settings: Settings, http_server: Callable[..., HttpServer]) -> Callable[[], Any]:
     """A new line to the dispatcher."""
-    return lambda: engine if way == "direct" else HttpLine(http_server().url, settings)
+    return lambda: engine if way == "direct" else HttpTransport(http_server().url, settings)
 
 
 @pytest.fixture

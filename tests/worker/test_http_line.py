@@ -17,10 +17,10 @@ from holdfast.settings.settings import Settings
 from holdfast.worker.runtime.exchange_loop import share_of
 from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN
 from holdfast.worker.runtime.worker import Worker
-from holdfast.worker.supervisor.http_maintenance import HttpRepairs
+from holdfast.worker.supervisor.http_maintenance import HttpMaintenance
 from holdfast.worker.transport.contract import Listening, Signing
-from holdfast.worker.transport.http import FLIGHTS, HttpLine, fetch_terms
-from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http import FLIGHTS, HttpTransport, fetch_terms
+from holdfast.worker.transport.http_connection import HttpConnection, Server
 
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
 """A lease that a busy machine does not outlast, for tests in which answers get lost, and not leases."""
@@ -63,7 +63,7 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
 
     app = an_app(work, max_losses=0, max_retries=0)
     async with LossyWay(http_server().url, loses) as lossy:
-        lossy_line = HttpLine(lossy.url, settings)
+        lossy_line = HttpTransport(lossy.url, settings)
         async with client_of(app) as client, running_worker(app=app, line=lossy_line, slots=4):
             # Who is busy asks for no wait: one more task, now and then, until an answer was lost.
             for wave in (range(8), *([n] for n in range(8, 60))):
@@ -83,7 +83,7 @@ async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
     http_server, running_worker, client_of, settings, is_first_lost, slots
 ):
     """One that is still on its way to the server claims there: whoever resumed before would never hear of it."""
-    ran, flights = Counter(), []
+    ran, concurrent_exchanges = Counter(), []
     both, lost, resumed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work(n: int) -> int:
@@ -95,10 +95,10 @@ async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
             if b'"known":' in body:
                 resumed.set()
             return
-        if b'"completions":' not in body and not flights:
+        if b'"completions":' not in body and not concurrent_exchanges:
             return
-        flights.append(asyncio.current_task())
-        is_second = len(flights) == 2
+        concurrent_exchanges.append(asyncio.current_task())
+        is_second = len(concurrent_exchanges) == 2
         if is_second:
             both.set()
         await asyncio.wait_for(both.wait(), 20)
@@ -108,7 +108,7 @@ async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
                 await asyncio.wait_for(resumed.wait(), 0.5)
 
     def loses(path: str) -> bool:
-        if asyncio.current_task() in flights and not lost.is_set():
+        if asyncio.current_task() in concurrent_exchanges and not lost.is_set():
             lost.set()
             return True
         return False
@@ -116,7 +116,7 @@ async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
     app = an_app(work, max_losses=0, max_retries=0)
     async with LossyWay(http_server().url, loses, holds) as lossy, client_of(app) as client:
         tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(10 * slots)])
-        async with running_worker(app=app, line=HttpLine(lossy.url, settings), slots=slots):
+        async with running_worker(app=app, line=HttpTransport(lossy.url, settings), slots=slots):
             assert [await task.result(30) for task in tasks] == list(range(10 * slots))
     assert len(lossy.lost) == 1 and set(ran.values()) == {1}
 
@@ -142,7 +142,7 @@ async def test_a_few_exchanges_are_under_way_at_once(http_server, running_worker
     app = an_app(work)
     async with LossyWay(http_server().url, lambda _: False, holds) as way, client_of(app) as client:
         tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(10 * slots)])
-        async with running_worker(app=app, line=HttpLine(way.url, settings), slots=slots):
+        async with running_worker(app=app, line=HttpTransport(way.url, settings), slots=slots):
             assert [await task.result(30) for task in tasks] == list(range(10 * slots))
 
 
@@ -223,15 +223,15 @@ async def test_the_pace_is_the_servers(http_server, settings, times):
 
 async def test_without_anything_to_be_known_by_a_worker_is_told_what_to_do():
     with pytest.raises(InvalidSettings, match="HOLDFAST_TOKEN") as caught:
-        HttpLine("http://127.0.0.1:8787", Settings())
+        HttpTransport("http://127.0.0.1:8787", Settings())
     assert caught.value.code == "token_missing"
     with pytest.raises(InvalidSettings, match="HOLDFAST_TOKEN"):
-        HttpLine("http://server.example:8787", Settings(env="local"))
+        HttpTransport("http://server.example:8787", Settings(env="local"))
 
 
 @pytest.mark.parametrize("url", ["http://server.example:8787", "HTTP://10.0.0.5", "http://[2001:db8::1]", "http://0"])
 async def test_a_worker_sends_no_token_in_the_clear(url):
-    for way in (lambda one: HttpLine(url, one), lambda one: HttpRepairs(url, one)):
+    for way in (lambda one: HttpTransport(url, one), lambda one: HttpMaintenance(url, one)):
         with pytest.raises(InvalidSettings, match="https") as caught:
             way(Settings(token="hf_secret"))
         assert caught.value.code == "insecure_server" and "hf_secret" not in str(caught.value)
@@ -282,7 +282,7 @@ async def test_a_report_that_the_server_cannot_take_holds_up_no_other(
     )
     app = an_app(large, max_losses=0, max_retries=0)
     try:
-        careless = HttpLine(await asyncio.to_thread(strict.start), settings)
+        careless = HttpTransport(await asyncio.to_thread(strict.start), settings)
         async with client_of(app) as client:
             wrong = await client.enqueue("local.large", size=1_000)
             right = [await client.enqueue("local.large", size=n) for n in range(5)]
@@ -311,9 +311,9 @@ async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_othe
 
     rung = asyncio.Event()
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        line = HttpLine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", settings)
+        line = HttpTransport(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", settings)
         about = {"name": "w", "version": "", "actions": {}, "pulled": [], "flows": {}, "queues": None, "slots": 1}
-        listening = Listening(ring=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1, beat=lambda: None)
+        listening = Listening(notify=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1, beat=lambda: None)
         await line.sign_on(Signing(**about, schedules=(), origin=""), listening)
         line.stand_by(is_free=True)
         await asyncio.wait_for(rung.wait(), 20)
@@ -324,7 +324,7 @@ async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_othe
 
 async def test_a_silent_connection_that_the_server_closed_is_replaced(http_server, settings):
     server = http_server()
-    calls = Calls(Server.of(server.url, settings))
+    calls = HttpConnection(Server.of(server.url, settings))
     await calls.get("/internal/terms", dict)
     await asyncio.to_thread(server.stop)
     await asyncio.to_thread(server.start)

@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.leases import Report
 from holdfast.worker.runtime import unsettled_leases
-from holdfast.worker.runtime.unsettled_leases import KEPT_SECONDS_MAX, Keeping
+from holdfast.worker.runtime.unsettled_leases import KEPT_SECONDS_MAX, UnsettledLeases
 
 BEAT = 3.0
 
@@ -24,7 +24,7 @@ def ended():
 @pytest.fixture
 def due(ended):
     """What is due at a time; all of it is then kept, unless `answers` says which."""
-    one = Keeping(lambda: ended)
+    one = UnsettledLeases(lambda: ended)
 
     def at(now, *, answers=None):
         found = one.due(now, young_seconds=BEAT)

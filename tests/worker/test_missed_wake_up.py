@@ -9,7 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.maintenance import loops
 from holdfast.store.statements import sql
-from holdfast.worker.transport.database import DirectLine
+from holdfast.worker.transport.database import DatabaseTransport
 
 POLL_SECONDS = 60.0
 SOON_SECONDS = POLL_SECONDS / 6
@@ -25,7 +25,7 @@ def looking(line, engine, monkeypatch):
     """A line that polls rarely, and an event: a look for work was answered. Nothing is announced a second time."""
     monkeypatch.setattr(loops, "REPUBLISH_SECONDS", POLL_SECONDS)
     made = line()
-    made = DirectLine(engine) if made is engine else made
+    made = DatabaseTransport(engine) if made is engine else made
     made.poll_seconds = POLL_SECONDS
     looked, exchange = asyncio.Event(), made.exchange
 

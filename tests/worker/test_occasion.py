@@ -15,10 +15,10 @@ from tests.worker.servers import LossyWay
 import holdfast as hf
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
 from holdfast.errors import Unavailable
-from holdfast.worker.runtime.work_signal import Occasion
+from holdfast.worker.runtime.work_signal import WorkSignal
 from holdfast.worker.runtime.worker import Worker
-from holdfast.worker.transport.database import DirectLine
-from holdfast.worker.transport.http import HttpLine
+from holdfast.worker.transport.database import DatabaseTransport
+from holdfast.worker.transport.http import HttpTransport
 
 SECONDS_MAX = 8
 """Before the first poll of a worker over HTTP."""
@@ -70,7 +70,7 @@ def gated() -> Gated:
     return Gated()
 
 
-class OrderedLine(HttpLine):
+class OrderedLine(HttpTransport):
     """Exchanges by number. `sent` says that one is about to leave, `go` lets it, `back` that the server answered, and
     `give` hands the answer on. Nothing holds the first one back."""
 
@@ -139,7 +139,7 @@ async def test_what_ends_during_an_exchange_is_reported_after_it(
             await go.wait()
 
     async with LossyWay(http_server().url, lambda _: False, holds) as slow, client_of(gated.app) as client:
-        line = HttpLine(slow.url, settings)
+        line = HttpTransport(slow.url, settings)
         async with running_worker(app=gated.app, line=line, slots=SLOTS) as worker:
             first, second = await client.enqueue_many("local.work", [{"n": 0}, {"n": 1}])
             await gated.have_begun(0, 1)
@@ -210,19 +210,19 @@ async def test_a_drain_ends_with_the_last_exchange_whichever_flight_makes_it(und
         await eventually(lambda: worker.is_drained, seconds_max=SECONDS_MAX)
 
 
-class RungLine(DirectLine):
+class RungLine(DatabaseTransport):
     """Hears nothing but what the test rings, and has something done after its first look, before the answer."""
 
     async def sign_on(self, signing, body):
-        self.ring = body.ring
-        return await super().sign_on(signing, replace(body, ring=lambda *_: None))
+        self.notify = body.notify
+        return await super().sign_on(signing, replace(body, notify=lambda *_: None))
 
     async def exchange(self, *arguments, **options):
         done = await super().exchange(*arguments, **options)
         if self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             await meanwhile()
-            self.ring(0, ())
+            self.notify(0, ())
         return done
 
 
@@ -235,26 +235,26 @@ async def test_a_ring_during_a_claim_is_answered_by_the_next(engine, running_wor
 
 
 async def test_an_answer_covers_the_rings_before_it_alone():
-    occasion = Occasion(1)
-    asked = occasion.rings
-    occasion.ring()
-    occasion.looked(asked, may_have_more=False, has_found=False)
-    assert occasion.may_have_work
-    occasion.looked(occasion.rings, may_have_more=False, has_found=False)
-    assert not occasion.may_have_work
-    occasion.looked(asked, may_have_more=True, has_found=True)
-    assert occasion.may_have_work and occasion.has_plenty
+    work_signal = WorkSignal(1)
+    asked = work_signal.notification_count
+    work_signal.notify()
+    work_signal.looked(asked, may_have_more=False, has_found=False)
+    assert work_signal.may_have_work
+    work_signal.looked(work_signal.notification_count, may_have_more=False, has_found=False)
+    assert not work_signal.may_have_work
+    work_signal.looked(asked, may_have_more=True, has_found=True)
+    assert work_signal.may_have_work and work_signal.has_plenty
 
 
 async def test_a_wake_up_is_heard_by_every_flight_once():
-    occasion = Occasion(3)
-    waiting = [asyncio.create_task(occasion.wait(SECONDS_MAX, flight)) for flight in (0, 1)]
+    work_signal = WorkSignal(3)
+    waiting = [asyncio.create_task(work_signal.wait(SECONDS_MAX, flight)) for flight in (0, 1)]
     await asyncio.sleep(0)
-    occasion.wake()
+    work_signal.wake()
     await asyncio.gather(*waiting)
-    await occasion.wait(float("inf"), 2)
+    await work_signal.wait(float("inf"), 2)
     for flight in range(3):
-        again = asyncio.create_task(occasion.wait(float("inf"), flight))
+        again = asyncio.create_task(work_signal.wait(float("inf"), flight))
         await asyncio.sleep(0)
         assert not again.done()
         again.cancel()

@@ -20,10 +20,10 @@ from holdfast.execution.attempt_pool import Attempts
 from holdfast.execution.running_attempt import FOREVER
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.worker.supervisor import start_orders as wire_orders
-from holdfast.worker.supervisor.deadline_page import Board
+from holdfast.worker.supervisor.deadline_page import DeadlinePage
 from holdfast.worker.supervisor.process import Process
-from holdfast.worker.supervisor.restart_delay import LONGEST_SECONDS, Restarts
-from holdfast.worker.supervisor.start_orders import Ending, Orders
+from holdfast.worker.supervisor.restart_delay import LONGEST_SECONDS, RestartDelay
+from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 
 FUSE = """
 import ctypes, os, signal, sys, time
@@ -36,8 +36,8 @@ fuse.set({when})
 
 
 def test_a_board_is_shared_with_whoever_opens_its_descriptor():
-    ours = Board.create()
-    theirs = Board(os.dup(ours.descriptor))
+    ours = DeadlinePage.create()
+    theirs = DeadlinePage(os.dup(ours.descriptor))
     assert (ours.worker_id, ours.kill_at) == (0, FOREVER)
     theirs.worker_id, theirs.kill_at = 2**31, 1234.56789
     assert (ours.worker_id, ours.kill_at) == (2**31, 1234.56789)
@@ -58,7 +58,7 @@ def test_a_worker_process_of_an_app_that_means_another_database_does_not_start(t
     told = {"url": "postgresql://127.0.0.1:1/shop", "settings": Settings(), "slots": 1, "queues": None, "name": ""}
     process = Process(Orders(app_ref=f"{tmp_path}/elsewhere.py:app", **told))
     try:
-        assert process._child.wait(20) == Ending.CANNOT_LOAD
+        assert process._child.wait(20) == ExitCode.CANNOT_LOAD
     finally:
         process.kill()
         process.forget()
@@ -66,7 +66,7 @@ def test_a_worker_process_of_an_app_that_means_another_database_does_not_start(t
 
 
 def test_restarts_wait_ever_longer_for_those_who_die_young():
-    restarts = Restarts()
+    restarts = RestartDelay()
     pauses = [restarts.pause_seconds(lived_seconds=0.5) for _ in range(12)]
     assert pauses[:4] == [0.1, 0.2, 0.4, 0.8] and pauses[-1] == LONGEST_SECONDS
     assert restarts.pause_seconds(lived_seconds=3600) == 0.1

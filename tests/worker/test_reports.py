@@ -11,7 +11,7 @@ from holdfast.core.tasks.outcome import Completed, Released
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.leases import Claimed, Report
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
-from holdfast.execution.running_attempt import Held, Plan
+from holdfast.execution.running_attempt import AttemptPlan, RunningAttempt
 from holdfast.store.catalog import Lane
 from holdfast.worker.runtime.running_attempts import BATCH_MAX
 from holdfast.worker.runtime.worker import Worker
@@ -50,7 +50,7 @@ async def test_a_batch_is_what_one_statement_can_carry(sizes, count, engine):
 def a_held(attempt):
     claimed = Claimed(1, attempt, uuid.uuid4(), 1, 1, 0, 0, 1, None, None, b"{}", None)
     lane = Lane(1, charge.name, "default", "default")
-    return Held(claimed, Plan(charge, lane, RetryPolicy()), 10.0, 0.0)
+    return RunningAttempt(claimed, AttemptPlan(charge, lane, RetryPolicy()), 10.0, 0.0)
 
 
 async def test_news_of_an_ended_attempt_does_not_stop_the_next_one(engine):

@@ -14,14 +14,14 @@ import holdfast as hf
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Report, Settled
-from holdfast.engine.notifications import NO_NEWS
+from holdfast.engine.notifications import NO_NOTIFICATIONS
 from holdfast.errors import Unavailable
 from holdfast.store import database
 from holdfast.store.statements import sql
 from holdfast.worker.runtime import dataset_commits
-from holdfast.worker.runtime.dataset_commits import AT_ONCE_MAX, ERRORS_MAX, Committing
+from holdfast.worker.runtime.dataset_commits import AT_ONCE_MAX, ERRORS_MAX, DatasetCommits
 from holdfast.worker.runtime.processor import REPORTS_MAX
-from holdfast.worker.transport.database import DirectLine
+from holdfast.worker.transport.database import DatabaseTransport
 
 LEASES = 2
 """How many leases an attempt has to wait for its settling."""
@@ -145,7 +145,7 @@ class TestCommits:
         async with (
             Engine(engine.database.url, settings) as impatient,
             client_of(app) as client,
-            running_worker(app=app, line=DirectLine(impatient), datasets=app.datasets) as worker,
+            running_worker(app=app, line=DatabaseTransport(impatient), datasets=app.datasets) as worker,
         ):
             async with somebody_writing(engine):
                 late = await client.enqueue("local.append", n=1)
@@ -163,7 +163,7 @@ class TestCommits:
             calls.release()
             raise Unavailable("Not now.")
 
-        monkeypatch.setattr(DirectLine, "settle_alone", is_away)
+        monkeypatch.setattr(DatabaseTransport, "settle_alone", is_away)
         monkeypatch.setattr("holdfast.worker.runtime.worker.INTERRUPT_SECONDS_MAX", 0.1)
         async with client_of(app) as client, running_worker(app=app, datasets=app.datasets) as worker:
             await client.enqueue("local.append", n=1)
@@ -175,7 +175,7 @@ class TestCommits:
     ):
         monkeypatch.setattr(dataset_commits, "PAUSE_SECONDS_MAX", 0.001)
         monkeypatch.setattr(dataset_commits, "PAUSE_SECONDS_FIRST", 0.001)
-        settle_alone, calls = DirectLine.settle_alone, []
+        settle_alone, calls = DatabaseTransport.settle_alone, []
 
         async def is_away(line, report):
             calls.append(report)
@@ -183,7 +183,7 @@ class TestCommits:
                 raise Unavailable("Not now.")
             return await settle_alone(line, report)
 
-        monkeypatch.setattr(DirectLine, "settle_alone", is_away)
+        monkeypatch.setattr(DatabaseTransport, "settle_alone", is_away)
         async with client_of(app) as client, app.processor() as processor:
             task = await client.enqueue("local.append", n=1)
             with pytest.raises(Unavailable):
@@ -211,7 +211,7 @@ def committed(monkeypatch):
             return one
 
         calls = []
-        one = Committing(settle, announced.append, lambda: None if one else over.set())
+        one = DatasetCommits(settle, announced.append, lambda: None if one else over.set())
         one.start(A_REPORT)
         await asyncio.wait_for(over.wait(), 20)
         assert not one
@@ -221,7 +221,7 @@ def committed(monkeypatch):
 
 
 async def test_what_is_not_answered_is_repeated_until_it_is(committed):
-    settled = Settled(1, [], NO_NEWS)
+    settled = Settled(1, [], NO_NOTIFICATIONS)
     trouble = [Unavailable("Not now."), TimeoutError(), asyncpg.LockNotAvailableError("busy")] * ERRORS_MAX
     assert await committed(*trouble, settled) == ([settled], len(trouble) + 1)
 

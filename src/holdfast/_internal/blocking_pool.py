@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Apart:
+class BlockingCallPool:
     """At most `threads_max` calls at once; the others wait their turn."""
 
     def __init__(self, name: str, *, threads_max: int) -> None:

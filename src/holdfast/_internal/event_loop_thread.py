@@ -20,7 +20,7 @@ from holdfast.errors import Invalid
 T = TypeVar("T")
 
 
-class OwnLoop:
+class EventLoopThread:
     """`enter`, then `run` from any thread, then `leave`; again if wanted."""
 
     def __init__(self, what: str, inside: AbstractAsyncContextManager[Any], *, advice: str) -> None:

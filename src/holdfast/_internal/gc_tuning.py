@@ -11,7 +11,7 @@ _THRESHOLDS = (20_000, 20, 50)
 """Python looks after 700 new objects, which is after a few tasks here: nearly all of them are still in use."""
 
 
-def set_aside() -> None:
+def freeze_startup_objects() -> None:
     """Once, before the work begins: what is there by now is no garbage, and no collection looks at it again."""
     gc.collect()
     gc.freeze()

@@ -108,7 +108,7 @@ class Action(Placing, Generic[P, R]):
         max_retries: int | None = None,
         max_attempts: int | None = None,
         timeout: str | float | None = None,
-    ) -> Bound[P, R]:
+    ) -> BoundAction[P, R]:
         """This action with other options for the next enqueue."""
         policy: dict[str, Any] = {}
         if max_attempts is not None:
@@ -125,7 +125,7 @@ class Action(Placing, Generic[P, R]):
             tags=bounds.valid_tags(tags),
             policy=policy or None,
         )
-        return Bound(action=self, options=options)
+        return BoundAction(action=self, options=options)
 
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class ActionDecorator(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound(Generic[P, R]):
+class BoundAction(Generic[P, R]):
     """An action together with the options of one enqueue."""
 
     action: Action[P, R]

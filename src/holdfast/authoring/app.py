@@ -24,7 +24,7 @@ from holdfast.authoring.action_options import (
 from holdfast.authoring.action_signature import Signature
 from holdfast.authoring.executor import Executor, valid_executor
 from holdfast.authoring.flow.flow import Flow
-from holdfast.authoring.flow.registry import Shelf
+from holdfast.authoring.flow.registry import FlowRegistry
 from holdfast.authoring.schedule import Schedulable, Schedule, schedule_of
 from holdfast.codec.clock import Clock, now_of
 from holdfast.codec.cron import DEFAULT_ZONE
@@ -71,7 +71,7 @@ class App:
         self._executor = valid_executor(executor)
         self._now = now_of(clock)
         self.actions: dict[str, Action[..., Any]] = {}
-        self.flows = Shelf()
+        self.flows = FlowRegistry()
         self.schedules: dict[str, Schedule] = {}
         self.datasets: dict[tuple[str, int], Dataset] = {}
         self._own = settings
@@ -294,9 +294,9 @@ class App:
         `max_attempts` can only lower a task's own budget. A claim holds its task for `lease_seconds`, or else
         `visibility_timeout_seconds`, and is renewed while the task runs.
         """
-        from holdfast.worker.runtime.processor import Processor, Rules
+        from holdfast.worker.runtime.processor import PolicyOverrides, Processor
 
-        rules = Rules(
+        rules = PolicyOverrides(
             retries=retry_enabled,
             opens_letters=dead_letter_enabled,
             max_attempts=max_attempts,

@@ -45,7 +45,7 @@ def _machine_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Governed(Protocol):
+class AttemptServices(Protocol):
     """What carries out effects, steps and beats of a running attempt."""
 
     def effect(
@@ -89,7 +89,7 @@ class Context:
     _stop: threading.Event = field(default_factory=threading.Event)
     _note: Callable[[str, dict[str, Any]], None] = lambda _kind, _detail: None
     _dataset: Callable[[str, int | None], DatasetWriter] = _no_datasets
-    _governed: Governed | None = None
+    _governed: AttemptServices | None = None
     _now: Callable[[], datetime] = _machine_now
 
     def now(self) -> datetime:
@@ -143,7 +143,7 @@ class Context:
         """
         return self._acting().heartbeat()
 
-    def _acting(self) -> Governed:
+    def _acting(self) -> AttemptServices:
         if self._governed is None:
             raise RuntimeError("This context belongs to no running attempt; see `holdfast.testing` for tests.")
         return self._governed

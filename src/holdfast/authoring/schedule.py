@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Protocol, TypeGuard, TypeVar
 
-from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.authoring.flow.flow import BoundFlow
 from holdfast.codec import json_codec
 from holdfast.codec.cron import timing_of, valid_interval
@@ -39,7 +39,7 @@ class TracedFlow(Protocol):
     def definition(self) -> FlowDefinition: ...
 
 
-Schedulable = Action[..., Any] | Bound[..., Any] | FlowDefinition | TracedFlow | BoundFlow[...]
+Schedulable = Action[..., Any] | BoundAction[..., Any] | FlowDefinition | TracedFlow | BoundFlow[...]
 """What a schedule can run."""
 
 
@@ -119,14 +119,14 @@ def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
         wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
         accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))
         return wants_time
-    action = target.action if isinstance(target, Bound) else target
+    action = target.action if isinstance(target, BoundAction) else target
     if not isinstance(action, Action):
         raise Invalid(
             f"The schedule {name} needs an action or a flow, not {type(target).__name__}.",
             code="invalid_schedule",
             advice="Write `app.schedule(name, action, cron=…)`.",
         )
-    if isinstance(target, Bound) and (target.options.key is not None or target.options.delay_seconds):
+    if isinstance(target, BoundAction) and (target.options.key is not None or target.options.delay_seconds):
         raise Invalid(
             f"The schedule {name} cannot have a key or a delay: every slot is a task of its own, at its own time.",
             code="invalid_schedule",

@@ -13,14 +13,14 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.authoring.flow.flow import BoundFlow, Flow
 from holdfast.client.caller_transaction import joined
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead_letters import DeadLetters
 from holdfast.client.enqueue_requests import Intake, batches, refuse_positional
 from holdfast.client.flow_requests import FlowIntake
-from holdfast.client.results import Ending, Results, output_of
+from holdfast.client.results import Results, TaskEnd, output_of
 from holdfast.client.runs import Run, options_of, start_many, start_one
 from holdfast.client.task import Task
 from holdfast.codec import json_codec
@@ -39,13 +39,13 @@ from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
 from holdfast.engine.lifecycle.tasks.enqueue import accept, accept_batches, accept_one, enqueue
 from holdfast.engine.lifecycle.tasks.reconcile import unclaimed_lanes
 from holdfast.engine.lifecycle.tasks.retry import retry
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries.explain_run import why
 from holdfast.engine.queries.task_detail import TaskView, show_task
 from holdfast.engine.queries.tasks import TaskRow, list_tasks
 from holdfast.errors import Invalid, WaitTimeout
 from holdfast.settings.settings import Settings
-from holdfast.store.resolve import Place, find_place
+from holdfast.store.resolve import DatabaseLocation, resolve_database
 
 if TYPE_CHECKING:
     from holdfast.client.replay import Replay, Replayed
@@ -73,7 +73,7 @@ class Client:
         self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url
         self._datasets: Mapping[tuple[str, int], Dataset] = {} if datasets is None else datasets
-        self._place: Place | None = None
+        self._place: DatabaseLocation | None = None
         self._theirs: Engine | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
@@ -98,7 +98,7 @@ class Client:
         return self
 
     async def _open(self) -> Engine:
-        place = await asyncio.to_thread(find_place, self._settings, self._url)
+        place = await asyncio.to_thread(resolve_database, self._settings, self._url)
         try:
             engine = await Engine(place.url, self._settings, migrates=place.is_embedded).__aenter__()
         except BaseException:
@@ -139,10 +139,14 @@ class Client:
         return self._opened
 
     @overload
-    async def enqueue(self, action: Action[P, R] | Bound[P, R], /, *none: P.args, **given: P.kwargs) -> Task[R]: ...
+    async def enqueue(
+        self, action: Action[P, R] | BoundAction[P, R], /, *none: P.args, **given: P.kwargs
+    ) -> Task[R]: ...
 
     @overload
-    async def enqueue(self, action: Action[..., R] | Bound[..., R], /, *, connection: Any, **given: Any) -> Task[R]: ...
+    async def enqueue(
+        self, action: Action[..., R] | BoundAction[..., R], /, *, connection: Any, **given: Any
+    ) -> Task[R]: ...
 
     @overload
     async def enqueue(self, action: str, /, *, connection: Any = None, **given: Any) -> Task[Any]: ...
@@ -156,7 +160,7 @@ class Client:
         return await self.submit(action, given, connection=connection)
 
     async def submit(
-        self, action: Action[..., R] | Bound[..., R] | str, given: Mapping[str, Any], /, *, connection: Any = None
+        self, action: Action[..., R] | BoundAction[..., R] | str, given: Mapping[str, Any], /, *, connection: Any = None
     ) -> Task[R]:
         """Enqueue one task with its input as a mapping, whatever its names are."""
         bound, engine = self._intake.bound(action), self.engine
@@ -178,7 +182,7 @@ class Client:
 
     async def enqueue_many(
         self,
-        action: Action[..., R] | Bound[..., R] | str,
+        action: Action[..., R] | BoundAction[..., R] | str,
         inputs: Iterable[Mapping[str, Any]],
         /,
         *,
@@ -214,7 +218,7 @@ class Client:
 
     async def make_ready(self, work: Any) -> None:
         """Store the names that handing in `work` needs: a transaction that then does so needs no second session."""
-        if isinstance(work, Action | Bound | str):
+        if isinstance(work, Action | BoundAction | str):
             await self._intake.intern(self._intake.bound(work))
         else:
             await self._flow_intake.snapshot(await self._flow_intake.found(work))
@@ -277,7 +281,7 @@ class Client:
         done = await send_signal(
             engine.database, engine.catalog, engine.tenant_id, wait_key, encoded, run_id=run_number, actor=actor
         )
-        await follow_up(engine, done)
+        await publish_and_propagate(engine, done)
 
     def run(self, run_id: str) -> Run:
         """A handle on a run known by its id."""
@@ -321,9 +325,9 @@ class Client:
 
     async def wake(self) -> None:
         """Announce work that was enqueued inside the caller's own transaction."""
-        self.engine.bell.ring(lanes=await unclaimed_lanes(self.engine.database))
+        self.engine.notifier.notify(lanes=await unclaimed_lanes(self.engine.database))
 
-    async def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
+    async def ending(self, task_id: str, *, timeout: str | float | None = None) -> TaskEnd:
         if (waits := self._waits) is None:
             raise _closed()
         seconds, number = None if timeout is None else seconds_of(timeout), task_number(task_id)
@@ -352,7 +356,7 @@ class Client:
             reason=reason,
             actor=actor,
         )
-        await follow_up(engine, done.news)
+        await publish_and_propagate(engine, done.notifications)
         if number not in done.states:
             raise await cancel_verb.not_cancelable(engine.database, engine.tenant_id, number)
         return done.states[number]
@@ -366,7 +370,7 @@ class Client:
         requeued = await retry(
             engine.database, engine.catalog, engine.tenant_id, task_number(task_id), actor=actor, reason=reason
         )
-        await follow_up(engine, requeued.news)
+        await publish_and_propagate(engine, requeued.notifications)
         return requeued.attempt
 
     @property
@@ -426,7 +430,7 @@ class Client:
         done = await compensate(
             engine.database, engine.catalog, engine.tenant_id, idempotency_key, actor=actor, reason=reason
         )
-        engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
+        engine.notifier.notify(lanes=() if done.lane_id is None else (done.lane_id,))
         return done
 
     def action(self, name: str) -> Action[..., Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.core.datasets.dataset import Dataset
 from holdfast.engine.datasets import cutover, declare
-from holdfast.engine.datasets.cutover import Asking
+from holdfast.engine.datasets.cutover import CutoverRequest
 from holdfast.engine.datasets.declare import CommitView, Generation, GenerationView
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -37,7 +37,7 @@ class DatasetClient:
         await client.make_ready(work)
         async with engine.database.transaction() as session:
             handles: list[Any]
-            if isinstance(work, Action | Bound | str):
+            if isinstance(work, Action | BoundAction | str):
                 handles = await client.enqueue_many(work, inputs, connection=session)
                 ids = [int(task.task_id) for task in handles]
             else:
@@ -61,7 +61,7 @@ class DatasetClient:
         self, name: str, version: int, *, force: bool = False, reason: str = "", actor: str = "client"
     ) -> bool:
         """Let readers see a version, at once and whole; answers whether it was another one before."""
-        asking = Asking(actor=actor, reason=reason)
+        asking = CutoverRequest(actor=actor, reason=reason)
         engine = self._client.engine
         return await cutover.cut_over(engine.database, engine.tenant_id, name, version, asking, is_forced=force)
 
@@ -69,7 +69,7 @@ class DatasetClient:
         self, name: str, version: int, *, keep: bool = False, reason: str = "", actor: str = "client"
     ) -> int | None:
         """Take a version out of use and cancel its unfinished work; answers the version shown instead of it."""
-        asking = Asking(actor=actor, reason=reason)
+        asking = CutoverRequest(actor=actor, reason=reason)
         engine = self._client.engine
         shown = await cutover.roll_back(engine.database, engine.tenant_id, name, version, asking, is_kept=keep)
         await self._finish()
@@ -77,7 +77,7 @@ class DatasetClient:
 
     async def drop(self, name: str, version: int, *, reason: str = "", actor: str = "client") -> None:
         """Let the tables of a superseded or kept version go."""
-        asking = Asking(actor=actor, reason=reason)
+        asking = CutoverRequest(actor=actor, reason=reason)
         engine = self._client.engine
         await cutover.drop(engine.database, engine.tenant_id, name, version, asking)
         await self._finish()
@@ -87,4 +87,4 @@ class DatasetClient:
         engine = self._client.engine
         grace = engine.settings.worker.cancel_grace_seconds
         done = await cutover.finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
-        await follow_up(engine, done)
+        await publish_and_propagate(engine, done)

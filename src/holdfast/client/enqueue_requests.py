@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from holdfast.authoring.action import Action, Bound, TaskOptions
+from holdfast.authoring.action import Action, BoundAction, TaskOptions
 from holdfast.authoring.flow.flow import BoundFlow, Flow
-from holdfast.client.launched_actions import Launchable
+from holdfast.client.launched_actions import LaunchedActions
 from holdfast.codec import json_codec
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.values import bounds
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.tasks.enqueue import Interned, Order, intern
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, InternedOrder, intern
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ class Intake:
         self._client = client
         self._actions = actions
         self.input_bytes_max = input_bytes_max
-        self._plain: dict[Action[..., Any], Bound[Any, Any]] = {}
-        self._interned: dict[Action[..., Any], Interned] = {}
+        self._plain: dict[Action[..., Any], BoundAction[Any, Any]] = {}
+        self._interned: dict[Action[..., Any], InternedOrder] = {}
         self._forgotten = 0
-        self._launchable = Launchable()
+        self._launchable = LaunchedActions()
 
     def action(self, name: str) -> Action[..., Any]:
         """The app's action of that name, or `NotFound`."""
@@ -75,18 +75,18 @@ class Intake:
             )
         return known
 
-    def bound(self, action: Action[..., Any] | Bound[..., Any] | str) -> Bound[Any, Any]:
+    def bound(self, action: Action[..., Any] | BoundAction[..., Any] | str) -> BoundAction[Any, Any]:
         if isinstance(action, str):
             action = self.action(action)
-        if isinstance(action, Bound):
+        if isinstance(action, BoundAction):
             return action
         if not isinstance(action, Action):
             raise not_an_action(action)
         if (plain := self._plain.get(action)) is None:
-            plain = self._plain[action] = Bound(action=action, options=_PLAIN)
+            plain = self._plain[action] = BoundAction(action=action, options=_PLAIN)
         return plain
 
-    def encode(self, bound: Bound[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
+    def encode(self, bound: BoundAction[Any, Any], batch: list[Mapping[str, Any]]) -> list[bytes]:
         signature = bound.action.signature
         signature.check(bound.action.name, batch)
         encoded = json_codec.encode_many(batch, bytes_max=self.input_bytes_max, what="input")
@@ -97,7 +97,7 @@ class Intake:
         """Make known what launchers run, of all actions: a flow may use any of them."""
         await self._launchable.declare(self._client.engine, self._actions.values())
 
-    async def intern(self, bound: Bound[Any, Any]) -> Interned:
+    async def intern(self, bound: BoundAction[Any, Any]) -> InternedOrder:
         if bound.action.launcher is not None:
             await self._launchable.declare(self._client.engine, (bound.action,))
         if bound.options is not _PLAIN:
@@ -110,17 +110,17 @@ class Intake:
             known = self._interned[bound.action] = await intern(catalog, self.order(bound))
         return known
 
-    def announce(self, engine: Engine, interned: Interned) -> None:
+    def announce(self, engine: Engine, interned: InternedOrder) -> None:
         """Wake workers, unless the work is for later.
 
         By the engine that accepted it: a client that was closed meanwhile does not make an error of what is stored.
         """
         if not interned.order.delay_seconds:
-            engine.bell.ring(lanes=(interned.lane_id,))
+            engine.notifier.notify(lanes=(interned.lane_id,))
 
-    def order(self, bound: Bound[Any, Any]) -> Order:
+    def order(self, bound: BoundAction[Any, Any]) -> EnqueueOrder:
         action, options = bound.action, bound.options
-        return Order(
+        return EnqueueOrder(
             tenant_id=self._client.engine.tenant_id,
             queue=action.queue if options.queue is None else bounds.valid_queue(options.queue),
             action=action.name,

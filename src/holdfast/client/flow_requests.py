@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.authoring.flow.flow import BoundFlow, Flow
 from holdfast.client.enqueue_requests import Intake
 from holdfast.codec import json_codec
@@ -13,7 +13,7 @@ from holdfast.core.flows.bindings import accept_run_input
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.engine.lifecycle.runs.flow_snapshots import snapshot_tree
 from holdfast.errors import Invalid
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -29,10 +29,10 @@ class FlowIntake:
         self._actions = actions
         self._flows = flows
         self._intake = intake
-        self._snapshots: dict[int, tuple[FlowDefinition, Snapshot]] = {}
+        self._snapshots: dict[int, tuple[FlowDefinition, FlowSnapshot]] = {}
         self._forgotten = 0
 
-    async def found(self, flow: Flow[...] | BoundFlow[...] | FlowDefinition | str) -> FlowDefinition | Snapshot:
+    async def found(self, flow: Flow[...] | BoundFlow[...] | FlowDefinition | str) -> FlowDefinition | FlowSnapshot:
         """The definition that the code has; for a name the code does not know, what the database has."""
         if isinstance(flow, str):
             own, engine = self._own_definition(flow), self._client.engine
@@ -43,12 +43,12 @@ class FlowIntake:
             raise _not_a_flow(flow)
         return flow.definition if isinstance(flow, Flow) else flow
 
-    def encode(self, found: FlowDefinition | Snapshot, inputs: Iterable[Mapping[str, Any]]) -> list[bytes]:
+    def encode(self, found: FlowDefinition | FlowSnapshot, inputs: Iterable[Mapping[str, Any]]) -> list[bytes]:
         taken = found.inputs if isinstance(found, FlowDefinition) else found.plan.inputs
         accepted = [accept_run_input(taken, given) for given in inputs]
         return json_codec.encode_many(accepted, bytes_max=self._intake.input_bytes_max, what="input")
 
-    async def snapshot(self, found: FlowDefinition | Snapshot) -> Snapshot:
+    async def snapshot(self, found: FlowDefinition | FlowSnapshot) -> FlowSnapshot:
         """The flow as it would run now; once per flow and client."""
         if not isinstance(found, FlowDefinition):
             return found
@@ -72,8 +72,8 @@ class FlowIntake:
 
 
 def _not_a_flow(given: object) -> Invalid:
-    if isinstance(given, Action | Bound):
-        name = given.action.name if isinstance(given, Bound) else given.name
+    if isinstance(given, Action | BoundAction):
+        name = given.action.name if isinstance(given, BoundAction) else given.name
         said, advice = f"{name} is an action", "Enqueue it: client.enqueue(action, …)."
     elif callable(given):
         name = getattr(given, "__qualname__", None) or repr(given)[:80]

@@ -10,7 +10,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.workers.declare import declare_action
 
 
-class Launchable:
+class LaunchedActions:
     """What one client has made known. What workers declare later takes its place."""
 
     def __init__(self) -> None:

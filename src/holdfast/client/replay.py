@@ -20,18 +20,18 @@ from typing import Any
 
 from holdfast.authoring.action import Action
 from holdfast.authoring.context import Context
-from holdfast.client.replay_record import Look, Record, Unwritten
+from holdfast.client.replay_record import DiscardedRows, Look, ReplayRecord
 from holdfast.codec import json_codec
 from holdfast.core.tasks.failure import Failure, failure_of, input_failure
-from holdfast.core.tasks.replay import Comparison, Receipt, Recorded, compare
+from holdfast.core.tasks.replay import Receipt, Recorded, ReplayComparison, compare
 from holdfast.core.values.bounds import task_number
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.task_snapshot import Captured, capture
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.execution.attempt_pool import Escaped, in_own_context
-from holdfast.execution.blocking_bridge import Beside
+from holdfast.execution.blocking_bridge import BlockingBridge
 from holdfast.execution.dataset_writer import Datasets
-from holdfast.execution.effect_runner import Governed
+from holdfast.execution.effect_runner import EffectRunner
 from holdfast.execution.executor_calls import Call, through_executor
 from holdfast.execution.threads import in_thread
 from holdfast.store.catalog import Catalog
@@ -53,7 +53,7 @@ class Replayed:
     notes: list[tuple[str, dict[str, Any]]]
     effects: list[str]
     recorded: Recorded | None
-    comparison: Comparison
+    comparison: ReplayComparison
 
 
 class Replay:
@@ -85,7 +85,7 @@ class Replay:
         self._is_async = inspect.iscoroutinefunction(action.function)
         stop, answers = threading.Event(), effects or {}
         steps = None if runs_steps else captured.steps
-        self._record = Record(
+        self._record = ReplayRecord(
             captured.receipts,
             answers,
             task_id=str(captured.task_id),
@@ -93,8 +93,10 @@ class Replay:
             steps=steps,
             bytes_max=output_bytes_max,
         )
-        self._unwritten = Unwritten(datasets or {}, answers)
-        governed = Governed(self._record.ask, is_blocking=not self._is_async, stop=stop, bytes_max=output_bytes_max)
+        self._unwritten = DiscardedRows(datasets or {}, answers)
+        effect_runner = EffectRunner(
+            self._record.ask, is_blocking=not self._is_async, stop=stop, bytes_max=output_bytes_max
+        )
         self._context = Context(
             task_id=str(captured.task_id),
             attempt=captured.attempt,
@@ -106,7 +108,7 @@ class Replay:
             _note=lambda kind, detail: self._notes.append((kind, detail)),
             _stop=stop,
             _dataset=self._unwritten.writer(is_async=self._is_async),
-            _governed=governed,
+            _governed=effect_runner,
             _now=action.now,
         )
 
@@ -145,14 +147,14 @@ class Replay:
         try:
             return self._action.signature.decode(self._captured.input)
         except Exception as error:
-            raise _Refused(input_failure(self._action.name, error)) from error
+            raise _InputRefused(input_failure(self._action.name, error)) from error
 
     async def _execute(self, call: Call) -> Any:
-        arguments, awaited, governed = self._arguments(), self._context, self._context._governed
+        arguments, awaited, effect_runner = self._arguments(), self._context, self._context._governed
         if not self._is_async:
-            assert isinstance(governed, Governed)
+            assert isinstance(effect_runner, EffectRunner)
             dataset = self._unwritten.writer(is_async=True)
-            awaited = replace(awaited, _governed=governed.awaited(self._record.ask), _dataset=dataset)
+            awaited = replace(awaited, _governed=effect_runner.awaited(self._record.ask), _dataset=dataset)
         try:
             return await through_executor(self._action, self._context, arguments, call, awaited=awaited)
         except Escaped as escaped:
@@ -161,7 +163,7 @@ class Replay:
     def _execute_here(self) -> Any:
         if self._is_async:
             return asyncio.run(self._execute(self._on_loop))
-        with Beside() as beside:
+        with BlockingBridge() as beside:
             return beside.run(self._execute(partial(self._in_turn, beside)))
 
     def _on_loop(self, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
@@ -170,23 +172,23 @@ class Replay:
     def _in_thread(self, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
         return in_thread(self._action.function, positional, given, self._context._stop)
 
-    def _in_turn(self, beside: Beside, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
+    def _in_turn(self, beside: BlockingBridge, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
         return beside.call(self._action.function, positional, given, self._context._stop)
 
     def _completed(self, value: Any) -> Replayed:
         try:
             encoded = json_codec.encode(value, bytes_max=self._output_bytes_max, what="output")
         except HoldfastError as error:
-            raise _Refused(Failure(code=OUTPUT_CODE, message=f"validation: {error}")) from error
+            raise _InputRefused(Failure(code=OUTPUT_CODE, message=f"validation: {error}")) from error
         output, recorded = json_codec.decode(encoded), self._captured.recorded
         is_same = recorded is not None and json_codec.decode(recorded.output or b"null") == output
         return self._ended("completed", output, None, compare(recorded, None, is_same_output=is_same))
 
     def _failed(self, error: BaseException) -> Replayed:
-        failure = error.failure if isinstance(error, _Refused) else failure_of(error)
+        failure = error.failure if isinstance(error, _InputRefused) else failure_of(error)
         return self._ended("failed", None, failure, compare(self._captured.recorded, failure))
 
-    def _ended(self, state: str, output: Any, failure: Failure | None, comparison: Comparison) -> Replayed:
+    def _ended(self, state: str, output: Any, failure: Failure | None, comparison: ReplayComparison) -> Replayed:
         return Replayed(
             task_id=str(self._captured.task_id),
             attempt=self._captured.attempt,
@@ -238,7 +240,7 @@ async def prepare(
     )
 
 
-class _Refused(Exception):
+class _InputRefused(Exception):
     """Input or output that a worker would refuse, before or after the code."""
 
     def __init__(self, failure: Failure) -> None:

@@ -15,14 +15,21 @@ from holdfast.authoring.context import DatasetWriter
 from holdfast.codec import json_codec
 from holdfast.core.datasets.dataset import Dataset, Mode
 from holdfast.core.tasks.replay import Receipt
-from holdfast.engine.effects.gate import Gate, OpenEffect
-from holdfast.engine.effects.steps import KeepStep, RecallSteps, Step, Steps
+from holdfast.engine.effects.gate import GateDecision, OpenEffect
+from holdfast.engine.effects.steps import KeepStep, RecallSteps, Steps, StoredStep
 from holdfast.errors import Conflict
-from holdfast.execution.dataset_writer import AsyncWriter, BlockingWriter, Datasets, Declared, Writing, here
-from holdfast.execution.effect_store import Answer, Kept, Renew, Renewed, Request
+from holdfast.execution.dataset_writer import (
+    AsyncWriter,
+    AttemptDatasets,
+    BlockingWriter,
+    Datasets,
+    DeclaredDatasets,
+    here,
+)
+from holdfast.execution.effect_store import Answer, LeaseRenewed, Renew, Request, StepKept
 
 
-class EffectRefused(Conflict):
+class EffectNotRecorded(Conflict):
     """A replay reached an effect that neither the record nor the caller has an answer for."""
 
     default_code = "effect_in_replay"
@@ -32,7 +39,7 @@ Look = Callable[[str, str], Coroutine[Any, Any, Sequence[Receipt]]]
 """Looks for what an effect was answered with under a key of the user's, whichever task sent it."""
 
 
-class Record:
+class ReplayRecord:
     """The ledger of a replay. `asked` are the names of the effects its code wanted, in their order."""
 
     def __init__(
@@ -42,7 +49,7 @@ class Record:
         *,
         task_id: str,
         look: Look | None,
-        steps: Sequence[Step] | None,
+        steps: Sequence[StoredStep] | None,
         bytes_max: int,
     ) -> None:
         """`steps` None has them all called."""
@@ -62,32 +69,32 @@ class Record:
             case RecallSteps():
                 return Steps(list(self._steps or ()))
             case KeepStep():
-                return Kept()
+                return StepKept()
             case Renew():
-                return Renewed(False)
+                return LeaseRenewed(False)
             case _:
                 raise AssertionError("a replay's gate is never open, so nothing is ever answered")
 
-    async def _gate(self, wanted: OpenEffect) -> Gate:
+    async def _gate(self, wanted: OpenEffect) -> GateDecision:
         self.asked.append(wanted.name)
         keyed = f"{wanted.name}:{wanted.user_key}"
         for name in (keyed, wanted.name):
             if name in self._answers:
                 receipt = json_codec.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
-                return Gate(key="", receipt=receipt)
+                return GateDecision(key="", receipt=receipt)
         known = self._known(wanted)
         if known is None and wanted.user_key is not None and self._look is not None:
             self._receipts += await self._look(wanted.name, wanted.user_key)
             known = self._known(wanted)
         if known is None:
             named = wanted.name if wanted.user_key is None else keyed
-            raise EffectRefused(
+            raise EffectNotRecorded(
                 f"The replay stopped at the effect {named!r}: it has no receipt on record, and replays send nothing.",
                 advice=f"Give its receipt: --effect {named}=JSON, or effects={{{named!r}: …}}.",
             )
         if known.state == "done":
-            return Gate(key="", receipt=known.receipt or b"null")
-        return Gate(key="", code=known.code, message=known.message)
+            return GateDecision(key="", receipt=known.receipt or b"null")
+        return GateDecision(key="", code=known.code, message=known.message)
 
     def _known(self, wanted: OpenEffect) -> Receipt | None:
         """What stands for it on record. Of a task that stood here before, only what it did with the same arguments."""
@@ -112,7 +119,7 @@ def _place(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | 
     return effect, user_key, ordinal if user_key is None else 0
 
 
-class Unwritten(Writing):
+class DiscardedRows(AttemptDatasets):
     """Rows of a replay: opened, checked and counted, never staged."""
 
     def __init__(self, datasets: Datasets, answers: Mapping[str, Any]) -> None:
@@ -135,7 +142,7 @@ class Unwritten(Writing):
     async def count(self, dataset: Dataset, partition: str | None) -> int:
         name = f"{dataset.name}.count"
         if name not in self._answers:
-            raise EffectRefused(
+            raise EffectNotRecorded(
                 f"The replay stopped at the count of {dataset.name}: replays read no tables.",
                 advice=f"Say how many: --effect {name}=NUMBER, or effects={{{name!r}: …}}.",
             )
@@ -151,7 +158,7 @@ class Unwritten(Writing):
         return find
 
 
-class _Named(Declared):
+class _Named(DeclaredDatasets):
     """The datasets an app declares, without a database to have them in."""
 
     def __init__(self, datasets: Datasets) -> None:

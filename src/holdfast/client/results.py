@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.codec import json_codec
 from holdfast.errors import NotFound, TaskFailed, Unavailable
-from holdfast.store.database import AWAY, TROUBLE, Database
+from holdfast.store.database import ANY_DB_ERROR, TRANSIENT, Database
 from holdfast.store.statements import sql
 from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import DONE_CHANNEL
@@ -27,7 +27,7 @@ POLL_SECONDS_FIRST = 0.25
 POLL_SECONDS_MAX = 2.0
 
 
-class Ending(msgspec.Struct, frozen=True):
+class TaskEnd(msgspec.Struct, frozen=True):
     """How a task ended."""
 
     task_id: int
@@ -45,13 +45,13 @@ class Results:
     def __init__(self, database: Database, tenant_id: int) -> None:
         self._database = database
         self._tenant_id = tenant_id
-        self._waiting: dict[int, set[asyncio.Future[Ending]]] = {}
+        self._waiting: dict[int, set[asyncio.Future[TaskEnd]]] = {}
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._is_closed = False
 
-    async def wait(self, task_id: int) -> Ending:
+    async def wait(self, task_id: int) -> TaskEnd:
         """Wait until the task ended. `NotFound` if there is none."""
         if self._listener is None:
             self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
@@ -59,7 +59,7 @@ class Results:
         if self._is_closed:
             await self._listener.close()
             raise _closed()
-        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[TaskEnd] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         try:
             live = await self._database.fetch(_AWAIT, [task_id], self._tenant_id)
@@ -112,9 +112,9 @@ class Results:
             self._look.clear()
             try:
                 await self._check(list(self._waiting))
-            except AWAY:
+            except TRANSIENT:
                 continue
-            except TROUBLE as error:
+            except ANY_DB_ERROR as error:
                 # Asking again will not help (a right that was taken away, a schema that is gone): the waiting are told.
                 self._tell(error)
                 return
@@ -123,7 +123,7 @@ class Results:
         for row in await self._database.fetch(_RESULTS, task_ids, self._tenant_id):
             for future in self._waiting.get(row["task_id"], ()):
                 if not future.done():
-                    future.set_result(Ending(*row))
+                    future.set_result(TaskEnd(*row))
 
 
 def _closed() -> Unavailable:
@@ -134,7 +134,7 @@ def _closed() -> Unavailable:
     )
 
 
-def output_of(task_id: str, ending: Ending) -> Any:
+def output_of(task_id: str, ending: TaskEnd) -> Any:
     """What a task returned, or `TaskFailed` if it ended otherwise."""
     if ending.state == "completed":
         return json_codec.decode(ending.output or b"null")

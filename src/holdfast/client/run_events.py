@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.values.bounds import no_run
 from holdfast.engine.queries.events import START, NodeEvent, run_events_after
-from holdfast.store.database import AWAY
+from holdfast.store.database import TRANSIENT
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIt
     while True:
         try:
             page = await run_events_after(engine.database, engine.tenant_id, run_id, cursor, ended_by=ended_by)
-        except AWAY:
+        except TRANSIENT:
             await asyncio.sleep(LOOK_SECONDS_MAX)
             continue
         for event in page.events:

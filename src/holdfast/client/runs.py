@@ -22,13 +22,13 @@ from holdfast.engine.lifecycle.runs import pause
 from holdfast.engine.lifecycle.runs.approvals import answer_approval
 from holdfast.engine.lifecycle.runs.children import run_output
 from holdfast.engine.lifecycle.runs.start import RunOptions, start, start_within
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries.events import START
 from holdfast.engine.queries.explain_run import why_node, why_run
 from holdfast.engine.queries.runs import RunView, show_run
 from holdfast.errors import Invalid, NotFound, TaskFailed
 from holdfast.store.database import Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Run:
         grace = engine.settings.worker.cancel_grace_seconds
         who = {"actor": actor, "reason": reason, "grace_seconds": grace}
         done = await run_commands.cancel_run(engine.database, engine.catalog, engine.tenant_id, self._number, **who)  # type: ignore[arg-type]
-        await follow_up(engine, done)
+        await publish_and_propagate(engine, done)
 
     async def pause(self, reason: str = "", *, actor: str = "client") -> None:
         """Release nothing more until `resume`."""
@@ -176,7 +176,7 @@ class Run:
         done = await pause.resume_run(
             engine.database, engine.catalog, engine.tenant_id, self._number, actor=actor, reason=reason
         )
-        await follow_up(engine, done)
+        await publish_and_propagate(engine, done)
 
     async def signal(self, name: str, payload: Any = None, *, key: str | None = None, actor: str = "client") -> None:
         """Tell this run that an event happened which a node of it waits for, or will wait for."""
@@ -194,7 +194,7 @@ class Run:
         engine = self._client.engine
         where = (engine.database, engine.catalog, engine.tenant_id, self._number, node)
         done = await answer_approval(*where, is_given=approved, actor=actor, reason=comment)
-        await follow_up(engine, done.news)
+        await publish_and_propagate(engine, done.notifications)
 
     async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
         """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""
@@ -208,7 +208,7 @@ class Run:
             reason=reason,
             only=only,
         )
-        await follow_up(engine, done.news)
+        await publish_and_propagate(engine, done.notifications)
         return done.reset
 
     async def plan_retry(self, *, only: str | None = None) -> run_commands.PlannedRetry:
@@ -217,22 +217,22 @@ class Run:
         return await run_commands.plan_retry(engine.database, engine.catalog, engine.tenant_id, self._number, only=only)
 
 
-async def start_one(client: Client, snapshot: Snapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
+async def start_one(client: Client, snapshot: FlowSnapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
     """Start one run of what is ready to run; under a key at most once."""
     engine = client.engine
     accepted = accept_run_input(snapshot.plan.inputs, given)
     encoded = json_codec.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
     if options.key is not None:
         bounds.valid_key(options.key)
-    [number], news = await start(engine.database, engine.catalog, snapshot, [encoded], options)
-    await follow_up(engine, news)
+    [number], notifications = await start(engine.database, engine.catalog, snapshot, [encoded], options)
+    await publish_and_propagate(engine, notifications)
     return Run(client, number)
 
 
 async def start_many(
     client: Client,
     intake: FlowIntake,
-    found: FlowDefinition | Snapshot,
+    found: FlowDefinition | FlowSnapshot,
     inputs: Iterable[Mapping[str, Any]],
     options: RunOptions,
     *,
@@ -254,8 +254,8 @@ async def start_many(
         await engine.catalog.allowance.require(engine.tenant_id, len(encoded), key=options.key, session=session)
         numbers, _ = await start_within(session, engine.catalog, snapshot, encoded, options)
     else:
-        numbers, news = await start(engine.database, engine.catalog, snapshot, encoded, options)
-        await follow_up(engine, news)
+        numbers, notifications = await start(engine.database, engine.catalog, snapshot, encoded, options)
+        await publish_and_propagate(engine, notifications)
     return [Run(client, number) for number in numbers]
 
 

@@ -11,13 +11,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast._internal.event_loop_thread import OwnLoop
-from holdfast.authoring.action import Action, Bound
+from holdfast._internal.event_loop_thread import EventLoopThread
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.authoring.flow.flow import BoundFlow, Flow
 from holdfast.client.caller_transaction import refuse_for_blocking
 from holdfast.client.client import Client
 from holdfast.client.enqueue_requests import refuse_positional
-from holdfast.client.results import Ending
+from holdfast.client.results import TaskEnd
 from holdfast.client.sync_handles import SyncDatasets, SyncDeadLetters, SyncRun, SyncTask
 from holdfast.core.datasets.dataset import Dataset
 from holdfast.core.explain.task import Explanation
@@ -50,7 +50,7 @@ class SyncClient:
     ) -> None:
         self._client = Client(settings, actions, flows, datasets=datasets)
         advice = "Use `with app.sync_client() as client:`, in the process that works with it."
-        self._loop = OwnLoop("client", self._client, advice=advice)
+        self._loop = EventLoopThread("client", self._client, advice=advice)
 
     def __enter__(self) -> SyncClient:
         self._loop.enter()
@@ -70,7 +70,7 @@ class SyncClient:
         return self._loop.run(work)
 
     @overload
-    def enqueue(self, action: Action[P, R] | Bound[P, R], /, *none: P.args, **given: P.kwargs) -> SyncTask[R]: ...
+    def enqueue(self, action: Action[P, R] | BoundAction[P, R], /, *none: P.args, **given: P.kwargs) -> SyncTask[R]: ...
 
     @overload
     def enqueue(self, action: str, /, **given: Any) -> SyncTask[Any]: ...
@@ -80,11 +80,11 @@ class SyncClient:
         refuse_for_blocking(given)
         return self.submit(action, given)
 
-    def submit(self, action: Action[..., R] | Bound[..., R] | str, given: Mapping[str, Any], /) -> SyncTask[R]:
+    def submit(self, action: Action[..., R] | BoundAction[..., R] | str, given: Mapping[str, Any], /) -> SyncTask[R]:
         return SyncTask(self, self.finished(self._client.submit(action, given)))
 
     def enqueue_many(
-        self, action: Action[..., R] | Bound[..., R] | str, inputs: Iterable[Mapping[str, Any]], /
+        self, action: Action[..., R] | BoundAction[..., R] | str, inputs: Iterable[Mapping[str, Any]], /
     ) -> list[SyncTask[R]]:
         return [SyncTask(self, task) for task in self.finished(self._client.enqueue_many(action, inputs))]
 
@@ -144,7 +144,7 @@ class SyncClient:
     def wake(self) -> None:
         self.finished(self._client.wake())
 
-    def ending(self, task_id: str, *, timeout: str | float | None = None) -> Ending:
+    def ending(self, task_id: str, *, timeout: str | float | None = None) -> TaskEnd:
         return self.finished(self._client.ending(task_id, timeout=timeout))
 
     def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:

@@ -38,7 +38,7 @@ GONE = 410
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class EventFilter:
     """What a webhook wants; None is everything. Kinds may end in `.*`."""
 
     kinds: Sequence[str] | None = None
@@ -54,7 +54,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Later:
+class RetryDelivery:
     """Try again after a pause; with a reason, pause the webhook instead."""
 
     seconds: float
@@ -69,12 +69,12 @@ def after_failure(
     jitter: float,
     status: int | None = None,
     retry_after: str | None = None,
-) -> Later:
+) -> RetryDelivery:
     """What follows a delivery that was not taken; `failures` counts those of this event, with this one."""
     if status == GONE:
-        return Later(seconds=0.0, pause_reason="The receiver answered 410: it is gone for good.")
+        return RetryDelivery(seconds=0.0, pause_reason="The receiver answered 410: it is gone for good.")
     if failures >= failures_max:
-        return Later(seconds=0.0, pause_reason=f"{failures} deliveries in a row failed; at last {sentence}.")
+        return RetryDelivery(seconds=0.0, pause_reason=f"{failures} deliveries in a row failed; at last {sentence}.")
     pause = backoff_seconds(
         retry_count=failures - 1,
         base=BACKOFF_SECONDS_FIRST,
@@ -86,7 +86,7 @@ def after_failure(
     asked = asked_delay(retry_after, sent_at=None) if retry_after else None
     if asked is not None:
         pause = max(pause, min(asked, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
-    return Later(seconds=pause)
+    return RetryDelivery(seconds=pause)
 
 
 def delivery_id(installation: str, cursor: str) -> str:

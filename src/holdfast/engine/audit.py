@@ -14,7 +14,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.identity.audit_chain import GENESIS, Anchor, Break, ChainCheck, Head, Link, Record, digest
+from holdfast.core.identity.audit_chain import (
+    GENESIS,
+    Anchor,
+    AuditRecord,
+    ChainBreak,
+    ChainCheck,
+    ChainHead,
+    ChainLink,
+    digest,
+)
 from holdfast.core.values import bounds
 from holdfast.engine.queries.pages import ID_MAX, valid_limit
 from holdfast.errors import Invalid
@@ -27,7 +36,7 @@ _LIST = sql("list_audit")
 _READ_CHAIN = sql("read_audit_chain")
 _READ_HEAD = sql("read_audit_head")
 
-LOOK_ROWS = 10_000
+SCAN_ROWS_MAX = 10_000
 PAGE = 2_000
 
 
@@ -50,7 +59,7 @@ async def audit(session: Session, tenant_id: int, changes: Sequence[Change], *, 
         bounds.valid_reason(reason)
     bounds.valid_actor(actor)
     head = await session.fetchrow(_LOCK_HEAD, tenant_id, GENESIS)
-    links = _chained(tenant_id, changes, actor, reason, head["at"], Head(seq=head["seq"], hash=head["hash"]))
+    links = _chained(tenant_id, changes, actor, reason, head["at"], ChainHead(seq=head["seq"], hash=head["hash"]))
     records = [link.record for link in links]
     written = await session.fetch(
         _APPEND,
@@ -80,12 +89,12 @@ async def record(database: Database, tenant_id: int, change: Change, *, actor: s
 
 
 def _chained(
-    tenant_id: int, changes: Sequence[Change], actor: str, reason: str, at: datetime, head: Head
-) -> list[Link]:
-    links: list[Link] = []
+    tenant_id: int, changes: Sequence[Change], actor: str, reason: str, at: datetime, head: ChainHead
+) -> list[ChainLink]:
+    links: list[ChainLink] = []
     prev_hash = head.hash
     for seq, change in enumerate(changes, start=head.seq + 1):
-        record = Record(
+        record = AuditRecord(
             tenant_id=tenant_id,
             seq=seq,
             at=at,
@@ -97,7 +106,7 @@ def _chained(
             before=_canonical(change.before),
             after=_canonical(change.after),
         )
-        links.append(Link(record=record, prev_hash=prev_hash, hash=digest(record, prev_hash)))
+        links.append(ChainLink(record=record, prev_hash=prev_hash, hash=digest(record, prev_hash)))
         prev_hash = links[-1].hash
     return links
 
@@ -155,7 +164,7 @@ async def audit_page(
     if head is None:
         return [], None
     before = min(ID_MAX if before is None else before, head["seq"] + 1)
-    from_seq = before - max(limit, LOOK_ROWS)
+    from_seq = before - max(limit, SCAN_ROWS_MAX)
     rows = await list_audit(database, tenant_id, before=before, limit=limit, from_seq=from_seq, **filters)
     if len(rows) == limit:
         return rows, rows[-1].seq
@@ -174,7 +183,7 @@ class AuditVerified:
 
     checked: int
     anchor: str | None
-    broken: Break | None
+    broken: ChainBreak | None
 
     @property
     def is_sound(self) -> bool:
@@ -184,7 +193,7 @@ class AuditVerified:
 async def verify_audit(database: Database, tenant_id: int, *, anchors: Sequence[str] = ()) -> AuditVerified:
     """Recompute a tenant's chain from its first row on, in one snapshot, beside running work."""
     check = ChainCheck(_anchor(text) for text in anchors)
-    broken: Break | None = None
+    broken: ChainBreak | None = None
     async with database.transaction() as session:
         await session.execute("set transaction isolation level repeatable read, read only")
         after = -ID_MAX
@@ -193,15 +202,15 @@ async def verify_audit(database: Database, tenant_id: int, *, anchors: Sequence[
             after = rows[-1]["seq"]
         if broken is None:
             row = await session.fetchrow(_READ_HEAD, tenant_id)
-            broken = check.close(None if row is None else Head(seq=row["seq"], hash=row["hash"]))
+            broken = check.close(None if row is None else ChainHead(seq=row["seq"], hash=row["hash"]))
     end = check.end
     return AuditVerified(checked=end.seq, anchor=f"{end.seq}:{end.hash.hex()}" if end.seq else None, broken=broken)
 
 
-def _link(row: Any) -> Link:
+def _link(row: Any) -> ChainLink:
     prev_hash, found = row["prev_hash"], dict(row)
     del found["prev_hash"], found["hash"]
-    return Link(record=Record(**found), prev_hash=prev_hash, hash=row["hash"])
+    return ChainLink(record=AuditRecord(**found), prev_hash=prev_hash, hash=row["hash"])
 
 
 def _anchor(text: str) -> Anchor:

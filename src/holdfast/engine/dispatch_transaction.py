@@ -14,7 +14,7 @@ from holdfast.core.tasks.outcome import Completed, Failed, Lost, TimedOut
 from holdfast.core.tasks.retry import RetryAt, RetryPolicy, decide
 from holdfast.engine.leases import Report
 from holdfast.errors import DispatchFailed, HoldfastError, Unavailable
-from holdfast.store.database import AWAY, TROUBLE, UNFIT, Database, Session
+from holdfast.store.database import ANY_DB_ERROR, TRANSIENT, UNFIT, Database, Session
 
 log = logging.getLogger("holdfast.dispatch")
 
@@ -28,7 +28,7 @@ _CUT_SHORT = "outcome_unknown"
 
 
 @asynccontextmanager
-async def dispatching(database: Database, code: str, what: str) -> AsyncIterator[Session]:
+async def dispatch_transaction(database: Database, code: str, what: str) -> AsyncIterator[Session]:
     """A transaction, as `database.transaction()`; `DispatchFailed` with this code if it is known to have failed."""
     is_committing = False
     try:
@@ -38,10 +38,10 @@ async def dispatching(database: Database, code: str, what: str) -> AsyncIterator
     except UNFIT:
         # A value of the request, which whoever decoded it can name.
         raise
-    except TROUBLE as error:
+    except ANY_DB_ERROR as error:
         if not _changed_nothing(error, is_committing=is_committing):
             raise
-        if not isinstance(error, AWAY):
+        if not isinstance(error, TRANSIENT):
             log.exception("%s: %s failed", code, what)
         raise not_dispatched(code, what, error) from error
 

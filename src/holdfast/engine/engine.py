@@ -17,7 +17,7 @@ from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Tap
 from holdfast.store.migrate import migrate, require_current
 from holdfast.store.tenancy import TenantDatabase
-from holdfast.wakeups.notifier import Bell
+from holdfast.wakeups.notifier import Notifier
 
 TENANTS_MAX = 1_000
 """Tenants whose names a server remembers at once."""
@@ -43,7 +43,7 @@ class Engine:
             url, sessions_max=sessions_max, tap=tap, direct_url=direct_url, prepare=settings.prepare
         )
         self.catalog = Catalog(self.database)
-        self.bell = Bell(self.database)
+        self.notifier = Notifier(self.database)
         self.policy_defaults = _policy_defaults(settings)
         self.failures = FailureLog()
         self._migrates = migrates
@@ -99,7 +99,7 @@ class Engine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.bell.close()
+        await self.notifier.close()
         await self.database.close()
 
 
@@ -109,7 +109,7 @@ class _TenantEngine(Engine):
         self.tenant_id = tenant_id
         self.database = TenantDatabase(whole.database, tenant_id)
         self.catalog = Catalog(self.database)
-        self.bell = whole.bell
+        self.notifier = whole.notifier
         self.policy_defaults = whole.policy_defaults
         self.failures = whole.failures
         self._whole = whole

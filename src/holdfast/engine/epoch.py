@@ -12,7 +12,7 @@ import logging
 from holdfast.engine.audit import Change, audit
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
-from holdfast.store.server_identity import Seen
+from holdfast.store.server_identity import ServerEpoch
 from holdfast.store.statements import sql
 
 _LOOK = sql("look_at_server")
@@ -32,13 +32,13 @@ CAUSES = {
 }
 
 
-async def look_at_server(session: Session, known: int) -> Seen:
+async def look_at_server(session: Session, known: int) -> ServerEpoch:
     """The epoch of the server that a session leads to; begins it if this is the first to notice."""
     row = await session.fetchrow(_LOOK, known)
     if row["cause"] is not None:
         await begin_epoch(session)
         row = await session.fetchrow(_LOOK, known)
-    return Seen(epoch=row["epoch"], is_other=row["is_other"])
+    return ServerEpoch(epoch=row["epoch"], is_other=row["is_other"])
 
 
 async def begin_epoch(session: Session) -> None:

@@ -1,7 +1,7 @@
 """One by one: a pass over rows that have nothing to do with each other, each in a transaction of its own.
 
 What the server refuses for one row, or what cannot be read of it, is logged and left for the next pass; the others have
-their turn all the same. When there is no server the pass ends. `one_by_one` is for rows that a pass does away with,
+their turn all the same. When there is no server the pass ends. `for_each_row` is for rows that a pass does away with,
 `all_in_turn` for those that stay whatever it does.
 """
 
@@ -14,14 +14,14 @@ from dataclasses import KW_ONLY, dataclass
 from functools import reduce
 from typing import Any
 
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Unavailable
-from holdfast.store.database import TROUBLE, Database, Session
+from holdfast.store.database import ANY_DB_ERROR, Database, Session
 
 log = logging.getLogger("holdfast.loops")
 
 Step = Callable[[Any], Awaitable[None]]
-Work = Callable[[Session, Any], Awaitable[News]]
+Work = Callable[[Session, Any], Awaitable[Notifications]]
 
 
 @contextmanager
@@ -31,30 +31,32 @@ def apart(what: str, row: Any) -> Iterator[None]:
         yield
     except Unavailable:
         raise
-    except TROUBLE as error:
+    except ANY_DB_ERROR as error:
         log.warning("%s: %s failed, will try again: %s", what, dict(row), error)
     except Exception:
         # A row of a newer version, a damaged one, or a bug of ours: the rows behind it have done nothing to deserve it.
         log.exception("%s: %s failed, will try again", what, dict(row))
 
 
-async def one_by_one(database: Database, statement: str, *arguments: Any, limit: int, what: str, work: Work) -> News:
+async def for_each_row(
+    database: Database, statement: str, *arguments: Any, limit: int, what: str, work: Work
+) -> Notifications:
     """Do some work for each row that a statement finds, at most `limit` of those for which it can be done.
 
     The statement takes, after `arguments`, how many rows to answer and how many to leave out. A page on which nothing
     could be done is not the last one: whatever is stuck must not hide what is not.
     """
-    everything = NO_NEWS
+    everything = NO_NOTIFICATIONS
     stuck = 0
     while True:
         rows = await database.fetch(statement, *arguments, limit, stuck)
-        done: list[News] = []
+        done: list[Notifications] = []
         for row in rows:
             with apart(what, row):
                 async with database.transaction() as session:
-                    news = await work(session, row)
-                done.append(news)
-        everything = reduce(News.and_, done, everything)
+                    notifications = await work(session, row)
+                done.append(notifications)
+        everything = reduce(Notifications.and_, done, everything)
         failed = len(rows) - len(done)
         stuck += failed
         if failed < limit:

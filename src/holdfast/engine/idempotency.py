@@ -19,7 +19,7 @@ _READ_KEY = sql("read_request_key")
 _KEEP_ANSWER = sql("keep_answer")
 
 
-class AnsweredBefore(Exception):
+class ReplayedResponse(Exception):
     """The same was asked before; `answer` is what was answered, in JSON."""
 
     def __init__(self, answer: bytes) -> None:
@@ -27,7 +27,7 @@ class AnsweredBefore(Exception):
         self.answer = answer
 
 
-class Once(msgspec.Struct, frozen=True, kw_only=True):
+class IdempotentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A key, and a digest of what was asked under it."""
 
     tenant_id: int
@@ -35,7 +35,7 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
 
     async def begin(self, session: Session) -> None:
-        """Take the key in this transaction. `AnsweredBefore` for a repetition, `Conflict` if it stands for another.
+        """Take the key in this transaction. `ReplayedResponse` for a repetition, `Conflict` if it stands for another.
 
         A key without an answer is one whose work was begun and not ended in one transaction: it goes on.
         """
@@ -45,7 +45,7 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
         await self.look(session)
 
     async def look(self, session: Session | Database) -> None:
-        """Find what was answered under the key: `AnsweredBefore`, or `Conflict` if it stands for another request."""
+        """Find what was answered under the key: `ReplayedResponse`, or `Conflict` if it stands for another request."""
         row = await session.fetchrow(_READ_KEY, self.tenant_id, self.key)
         if row is None:
             return
@@ -57,7 +57,7 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
                 key=self.key,
             )
         if row["answer"] is not None:
-            raise AnsweredBefore(row["answer"])
+            raise ReplayedResponse(row["answer"])
 
     async def keep(self, session: Session, answer: Any) -> None:
         """Keep what is answered, in this transaction."""

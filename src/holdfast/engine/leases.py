@@ -10,8 +10,8 @@ import msgspec
 from holdfast.core.tasks.failure import Failure
 from holdfast.core.tasks.outcome import Outcome
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.engine.notifications import NO_NEWS, News
-from holdfast.store.session import Patience
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
+from holdfast.store.session import LockTimeouts
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -93,23 +93,25 @@ class Settled(msgspec.Struct, frozen=True):
 
     accepted: int
     refused: list[Refusal]
-    news: News
+    notifications: Notifications
 
     def and_(self, other: Settled) -> Settled:
-        return Settled(self.accepted + other.accepted, self.refused + other.refused, self.news.and_(other.news))
+        return Settled(
+            self.accepted + other.accepted, self.refused + other.refused, self.notifications.and_(other.notifications)
+        )
 
     def less(self, claimed: Iterable[Claimed]) -> Settled:
         """The same when these were claimed in the same transaction."""
-        return Settled(self.accepted, self.refused, self.news.less(one.lane_id for one in claimed))
+        return Settled(self.accepted, self.refused, self.notifications.less(one.lane_id for one in claimed))
 
 
-def patience_of(lease_seconds: float) -> Patience:
+def patience_of(lease_seconds: float) -> LockTimeouts:
     """How long settling may wait for each lock, and hold its own without a word: well below the lease, because what it
     settles cannot be renewed meanwhile."""
-    return Patience(lock_seconds=lease_seconds / 4, idle_seconds=lease_seconds)
+    return LockTimeouts(lock_seconds=lease_seconds / 4, idle_seconds=lease_seconds)
 
 
-NOTHING_SETTLED = Settled(0, [], NO_NEWS)
+NOTHING_SETTLED = Settled(0, [], NO_NOTIFICATIONS)
 
 
 def report_of(claimed: Claimed, outcome: Outcome, *, leased_at: float = 0.0) -> Report:

@@ -9,7 +9,7 @@ from math import inf
 import msgspec
 
 
-class News(msgspec.Struct, frozen=True):
+class Notifications(msgspec.Struct, frozen=True):
     """What to announce after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
     parent to answer."""
 
@@ -32,10 +32,10 @@ class News(msgspec.Struct, frozen=True):
         """Whether there is anything to tell."""
         return bool(self.lanes or self.awaited or self.children or self.waits or self.stops)
 
-    def and_(self, other: News) -> News:
+    def and_(self, other: Notifications) -> Notifications:
         uncounted = (self.lanes - self.counted.keys()) | (other.lanes - other.counted.keys())
         counted = Counter(self.counted) + Counter(other.counted)
-        return News(
+        return Notifications(
             self.lanes | other.lanes,
             self.awaited + other.awaited,
             self.children + other.children,
@@ -44,14 +44,14 @@ class News(msgspec.Struct, frozen=True):
             self.stops | other.stops,
         )
 
-    def less(self, taken: Iterable[int]) -> News:
+    def less(self, taken: Iterable[int]) -> Notifications:
         """What is left to tell when tasks of these lanes were taken in the same transaction: nobody else need be woken
         for a lane that gained no more than it lost."""
         if not self.counted:
             return self
         lost = Counter(taken)
         rest = {lane_id for lane_id in self.lanes if lost[lane_id] < self.counted.get(lane_id, inf)}
-        return News(rest, self.awaited, self.children, self.waits, stops=self.stops)
+        return Notifications(rest, self.awaited, self.children, self.waits, stops=self.stops)
 
 
-NO_NEWS = News(set(), [], [])
+NO_NOTIFICATIONS = Notifications(set(), [], [])

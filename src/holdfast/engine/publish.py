@@ -10,18 +10,18 @@ from __future__ import annotations
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
 from holdfast.engine.lifecycle.runs.signals import deliver_to_runs
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 
 
-async def follow_up(engine: Engine, news: News) -> None:
+async def publish_and_propagate(engine: Engine, notifications: Notifications) -> None:
     """Announce, and follow what follows until nothing does."""
-    engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
-    while news.children or news.waits:
-        following = NO_NEWS
-        if news.children:
+    engine.notifier.notify(lanes=notifications.lanes, done=notifications.awaited, stops=notifications.stops)
+    while notifications.children or notifications.waits:
+        following = NO_NOTIFICATIONS
+        if notifications.children:
             following = await answer_once(engine.database, engine.catalog)
             following = following.and_(await retry_children_once(engine.database, engine.catalog))
-        if news.waits:
-            following = following.and_(await deliver_to_runs(engine.database, engine.catalog, news.waits))
-        engine.bell.ring(lanes=following.lanes, done=following.awaited, stops=following.stops)
-        news = following
+        if notifications.waits:
+            following = following.and_(await deliver_to_runs(engine.database, engine.catalog, notifications.waits))
+        engine.notifier.notify(lanes=following.lanes, done=following.awaited, stops=following.stops)
+        notifications = following

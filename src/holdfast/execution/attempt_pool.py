@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.core.tasks.failure import failure_of
 from holdfast.core.tasks.outcome import Failed, Outcome
-from holdfast.execution.running_attempt import Held
+from holdfast.execution.running_attempt import RunningAttempt
 
 log = logging.getLogger("holdfast.worker")
 
@@ -25,14 +25,16 @@ log = logging.getLogger("holdfast.worker")
 class Attempts:
     """Runs everything started: `run(held)` gives its outcome, `ended(held, outcome)` takes it."""
 
-    def __init__(self, run: Callable[[Held], Awaitable[Outcome]], ended: Callable[[Held, Outcome], None]) -> None:
+    def __init__(
+        self, run: Callable[[RunningAttempt], Awaitable[Outcome]], ended: Callable[[RunningAttempt, Outcome], None]
+    ) -> None:
         self._run_one = run
         self._ended = ended
-        self._line: deque[Held] = deque()
+        self._line: deque[RunningAttempt] = deque()
         self._has_spare = False
         self._runners: set[asyncio.Task[None]] = set()
 
-    def start(self, entries: Iterable[Held]) -> None:
+    def start(self, entries: Iterable[RunningAttempt]) -> None:
         self._line.extend(entries)
         self._stand_by()
 
@@ -86,10 +88,10 @@ async def in_own_context(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return finished.value
     except ESCAPES as error:
         raise Escaped(error) from None
-    return await _Rest(coroutine, context, awaited)
+    return await _SuspendedCoroutine(coroutine, context, awaited)
 
 
-class _Rest:
+class _SuspendedCoroutine:
     """What is left of a coroutine that suspended: each further step runs in its context too."""
 
     __slots__ = ("_awaited", "_context", "_coroutine")

@@ -18,7 +18,7 @@ from holdfast.execution.threads import contained, to_the_end
 LOOK_SECONDS = 1.0
 
 
-class Beside:
+class BlockingBridge:
     """A coroutine on a loop in a thread of its own, and the plain code that it calls in this one.
 
     So plain code has the thread it would have without an executor, and no loop in it: signals and debuggers reach it
@@ -75,7 +75,7 @@ class Beside:
             raise self._error
         return self._value
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> BlockingBridge:
         return self
 
     def __exit__(

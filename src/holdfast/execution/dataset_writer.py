@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from holdfast.core.datasets.dataset import Commit, Dataset, Mode, valid_partition
 from holdfast.core.datasets.rows import RowEncoder
 from holdfast.engine.datasets.declare import Generation, count_rows, declare
-from holdfast.engine.datasets.stage import AttemptLease, Part, open_part, stage_batch
+from holdfast.engine.datasets.stage import AttemptLease, StagedPart, open_part, stage_batch
 from holdfast.engine.identity.tenants import find_tenant
 from holdfast.errors import Invalid
 from holdfast.store.database import Database
@@ -24,7 +24,7 @@ Datasets: TypeAlias = Mapping[tuple[str, int], Dataset]
 """What an app declares, by name and version."""
 
 
-class Declared:
+class DeclaredDatasets:
     """The datasets of an app on one database."""
 
     def __init__(self, database: Database, tenant: str, datasets: Datasets) -> None:
@@ -62,7 +62,7 @@ class Declared:
         return known
 
 
-class NoDatasets(Declared):
+class NoDatasets(DeclaredDatasets):
     """Where a worker speaks HTTP there is no table to write to: every use says so."""
 
     def __init__(self) -> None:
@@ -79,25 +79,25 @@ class NoDatasets(Declared):
         )
 
 
-class Writing:
+class AttemptDatasets:
     """What one attempt does to datasets; `commits` go with its completion."""
 
-    def __init__(self, declared: Declared, lease: AttemptLease) -> None:
+    def __init__(self, declared: DeclaredDatasets, lease: AttemptLease) -> None:
         self.declared = declared
         self.commits: list[Commit] = []
         self._lease = lease
         self._numbers = itertools.count()
 
-    async def open(self, dataset: Dataset, mode: Mode, partition: str) -> Part:
+    async def open(self, dataset: Dataset, mode: Mode, partition: str) -> StagedPart:
         generation = await self.declared.generation(dataset)
-        part = Part(self._lease, generation, mode, next(self._numbers), partition)
+        part = StagedPart(self._lease, generation, mode, next(self._numbers), partition)
         await open_part(self.declared.database, part)
         return part
 
-    async def stage(self, part: Part, records: list[tuple[Any, ...]]) -> None:
+    async def stage(self, part: StagedPart, records: list[tuple[Any, ...]]) -> None:
         await stage_batch(self.declared.database, part, records)
 
-    def close(self, part: Part) -> int:
+    def close(self, part: StagedPart) -> int:
         generation_id = part.generation.generation_id
         self.commits.append(Commit(generation_id=generation_id, mode=part.mode, part=part.number, rows=part.rows))
         return part.rows
@@ -115,7 +115,9 @@ class Writing:
 
 
 class _Writer:
-    def __init__(self, writing: Writing, dataset: Dataset, call: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(
+        self, writing: AttemptDatasets, dataset: Dataset, call: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
         self.view = dataset.view
         self.table = dataset.table
         self._writing = writing
@@ -185,7 +187,7 @@ def waiting(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, An
     return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
-class Aside:
+class WriterLoop:
     """A loop in a thread of its own, for processes of isolated attempts: theirs come and go with the attempts."""
 
     def __init__(self) -> None:

@@ -20,17 +20,17 @@ from holdfast.codec import json_codec
 from holdfast.core.effects.effect import EffectState, blame
 from holdfast.core.tasks.failure import failure_of
 from holdfast.core.values import bounds
-from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect
-from holdfast.engine.effects.steps import KeepStep, RecallSteps, Step, Steps
+from holdfast.engine.effects.gate import AnswerEffect, GateDecision, OpenEffect
+from holdfast.engine.effects.steps import KeepStep, RecallSteps, Steps, StoredStep
 from holdfast.errors import EffectRefused, HoldfastError, Invalid, Unavailable
-from holdfast.execution.effect_store import Ask, Renew, Renewed
+from holdfast.execution.effect_store import Ask, LeaseRenewed, Renew
 from holdfast.execution.threads import in_thread
 
 KEY_PARAMETER = "idempotency_key"
 COMPENSATION_INPUT = {"effect": None}
 
 
-class Governed:
+class EffectRunner:
     """Effects and steps of one attempt. `is_blocking`: its code is plain and waits where it stands."""
 
     _is_recalled = False
@@ -44,13 +44,13 @@ class Governed:
         self._sending: set[tuple[str, str]] = set()
         self._known: dict[tuple[str, bytes], bytes] = {}
 
-    def afresh(self) -> Governed:
+    def afresh(self) -> EffectRunner:
         """The same for another call of the action in this attempt: it counts its effects from the first."""
         again = copy.copy(self)
         again._begun = {}
         return again
 
-    def awaited(self, ask: Ask) -> Governed:
+    def awaited(self, ask: Ask) -> EffectRunner:
         """The same for an executor on an event loop, around plain code; what is known and being sent, both know."""
         again = self.afresh()
         again.ask = ask
@@ -116,7 +116,7 @@ class Governed:
         self._sending.add(mark)
         try:
             gate = await self.ask(wanted)
-            assert isinstance(gate, Gate)
+            assert isinstance(gate, GateDecision)
             if gate.receipt is not None:
                 return json_codec.decode(gate.receipt)
             with _at_fault(gate.key):
@@ -167,13 +167,13 @@ class Governed:
         if (known := self._known.get((name, digest))) is None:
             value = await self.call(function, args, kwargs)
             known = json_codec.encode(value, bytes_max=self._bytes_max, what=f"result of the step {name}")
-            await self.ask(KeepStep(Step(name, digest, known)))
+            await self.ask(KeepStep(StoredStep(name, digest, known)))
             known = self._known.setdefault((name, digest), known)
         return json_codec.decode(known)
 
     async def _heartbeat(self) -> bool:
         answer = await self.ask(Renew())
-        assert isinstance(answer, Renewed)
+        assert isinstance(answer, LeaseRenewed)
         if answer.is_canceled:
             self._stop.set()
         return not self._stop.is_set()

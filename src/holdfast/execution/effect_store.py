@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, open_effect
+from holdfast.engine.effects.gate import AnswerEffect, GateDecision, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.engine.effects.steps import KeepStep, RecallSteps, Steps, keep_step, recall_steps
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks.heartbeat import renew
@@ -23,22 +23,22 @@ class Renew(msgspec.Struct, frozen=True, tag=True):
     """Extend the lease now."""
 
 
-class Renewed(msgspec.Struct, frozen=True, tag=True):
+class LeaseRenewed(msgspec.Struct, frozen=True, tag=True):
     """The lease goes on; `is_canceled` asks the attempt to stop."""
 
     is_canceled: bool
 
 
-class Kept(msgspec.Struct, frozen=True, tag=True):
+class StepKept(msgspec.Struct, frozen=True, tag=True):
     """It is written down."""
 
 
 Request: TypeAlias = OpenEffect | AnswerEffect | RecallSteps | KeepStep | Renew
-Answer: TypeAlias = Gate | Steps | Kept | Renewed
+Answer: TypeAlias = GateDecision | Steps | StepKept | LeaseRenewed
 Ask: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 
-class Asking(ABC):
+class EffectStore(ABC):
     """The ledger of one worker, wherever it is kept."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Asking(ABC):
         return ask
 
 
-class Ledger(Asking):
+class DatabaseEffectStore(EffectStore):
     """The ledger in the worker's own database."""
 
     def __init__(self, engine: Engine) -> None:
@@ -72,13 +72,13 @@ class Ledger(Asking):
                 return await open_effect(database, self._engine.catalog, sender, request)
             case AnswerEffect():
                 await answer_effect(database, claimed, request)
-                return Kept()
+                return StepKept()
             case RecallSteps():
                 return Steps(await recall_steps(database, claimed))
             case KeepStep(step):
                 await keep_step(database, claimed, step)
-                return Kept()
+                return StepKept()
             case Renew():
-                return Renewed(await renew(database, claimed, self._engine.settings.worker.lease_seconds))
+                return LeaseRenewed(await renew(database, claimed, self._engine.settings.worker.lease_seconds))
             case _:
                 assert_never(request)

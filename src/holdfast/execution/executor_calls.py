@@ -80,9 +80,9 @@ def through_executor(
     """Run an attempt by its action's executor. `context` is the action's own, `awaited` the executor's."""
 
     async def begin(given: dict[str, Any]) -> Any:
-        signature, governed = action.signature, context._governed
-        assert governed is not None
-        own = replace(context, _governed=governed.afresh())
+        signature, effect_runner = action.signature, context._governed
+        assert effect_runner is not None
+        own = replace(context, _governed=effect_runner.afresh())
         try:
             return await call(signature.placed(own, given) if signature.wants_context else (), given)
         except SystemExit as error:

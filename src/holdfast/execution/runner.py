@@ -37,11 +37,18 @@ from holdfast.engine.effects.gate import Sender
 from holdfast.engine.leases import Claimed
 from holdfast.errors import HoldfastError
 from holdfast.execution.attempt_pool import ESCAPES, Escaped, in_own_context
-from holdfast.execution.dataset_writer import AsyncWriter, BlockingWriter, Declared, Writing, here, waiting
-from holdfast.execution.effect_runner import Governed
-from holdfast.execution.effect_store import Asking
+from holdfast.execution.dataset_writer import (
+    AsyncWriter,
+    AttemptDatasets,
+    BlockingWriter,
+    DeclaredDatasets,
+    here,
+    waiting,
+)
+from holdfast.execution.effect_runner import EffectRunner
+from holdfast.execution.effect_store import EffectStore
 from holdfast.execution.executor_calls import through_executor
-from holdfast.execution.running_attempt import Held
+from holdfast.execution.running_attempt import RunningAttempt
 from holdfast.execution.threads import contained, to_the_end
 
 log = logging.getLogger("holdfast.worker")
@@ -53,7 +60,7 @@ OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 class Isolator(Protocol):
     """Runs an attempt in a process of its own that can be killed."""
 
-    async def run(self, context: Context, held: Held) -> Outcome: ...
+    async def run(self, context: Context, held: RunningAttempt) -> Outcome: ...
 
     async def close(self) -> None: ...
 
@@ -67,18 +74,18 @@ class Runner:
         threads: Executor,
         isolator: Isolator | None,
         output_bytes_max: int,
-        ledger: Asking,
+        effect_store: EffectStore,
         note: Callable[[Claimed, str, dict[str, Any]], None],
-        declared: Declared,
+        declared: DeclaredDatasets,
     ) -> None:
         self._declared = declared
         self._threads = threads
         self._isolator = isolator
         self._output_bytes_max = output_bytes_max
-        self._ledger = ledger
+        self._ledger = effect_store
         self._note = note
 
-    async def run(self, held: Held) -> Outcome:
+    async def run(self, held: RunningAttempt) -> Outcome:
         """Run one attempt to its outcome. Never raises for what user code does."""
         action = held.plan.action
         try:
@@ -122,7 +129,7 @@ class Runner:
         return self._completed(held, value)
 
     def _call(
-        self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: Held
+        self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: RunningAttempt
     ) -> Awaitable[Any]:
         if action.isolation is Isolation.COROUTINE:
             return in_own_context(action.function(*positional, **arguments))
@@ -131,7 +138,7 @@ class Runner:
             return to_the_end(call, held.stop)
         raise AssertionError("process isolation is run by the isolator")
 
-    def _execute(self, action: Action[..., Any], arguments: dict[str, Any], held: Held) -> Awaitable[Any]:
+    def _execute(self, action: Action[..., Any], arguments: dict[str, Any], held: RunningAttempt) -> Awaitable[Any]:
         """The same through the executor of its app."""
         context = self.context(held)
 
@@ -141,7 +148,7 @@ class Runner:
         awaited = self._awaited(held, context)
         return in_own_context(through_executor(action, context, arguments, call, awaited=awaited))
 
-    def _completed(self, held: Held, value: Any) -> Outcome:
+    def _completed(self, held: RunningAttempt, value: Any) -> Outcome:
         if value is None and held.writing is None:
             return _NO_OUTPUT
         commits = () if held.writing is None else tuple(held.writing.commits)
@@ -150,7 +157,7 @@ class Runner:
         except HoldfastError as error:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
-    def context(self, held: Held) -> Context:
+    def context(self, held: RunningAttempt) -> Context:
         """What the attempt's code sees of itself."""
         claimed, lane = held.claimed, held.plan.lane
         held.stop = threading.Event()
@@ -166,25 +173,27 @@ class Runner:
             lease_token=str(claimed.lease_token),
             _stop=held.stop,
             _note=lambda kind, detail: note(claimed, kind, detail),
-            _governed=self.governed(held),
+            _governed=self.effect_runner(held),
             _dataset=self._datasets(held),
             _now=held.plan.action.now,
         )
 
-    def _awaited(self, held: Held, context: Context) -> Context:
+    def _awaited(self, held: RunningAttempt, context: Context) -> Context:
         """The attempt's context for code on this loop, whatever its own code is."""
-        governed = context._governed
+        effect_runner = context._governed
         if held.plan.action.isolation is Isolation.COROUTINE:
             return context
-        assert isinstance(governed, Governed)
+        assert isinstance(effect_runner, EffectRunner)
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         return replace(
             context,
-            _governed=governed.awaited(self._ledger.asked_here(sender)),
+            _governed=effect_runner.awaited(self._ledger.asked_here(sender)),
             _dataset=self._datasets(held, is_awaited=True),
         )
 
-    def _datasets(self, held: Held, *, is_awaited: bool = False) -> Callable[[str, int | None], DatasetWriter]:
+    def _datasets(
+        self, held: RunningAttempt, *, is_awaited: bool = False
+    ) -> Callable[[str, int | None], DatasetWriter]:
         """How the attempt reaches the app's datasets; nothing is made before it does."""
         loop, claimed = asyncio.get_running_loop(), held.claimed
 
@@ -192,26 +201,26 @@ class Runner:
             dataset = self._declared.find(name, version)
             if held.writing is None:
                 lease = AttemptLease(claimed.task_id, claimed.attempt, claimed.lease_token)
-                held.writing = Writing(self._declared, lease)
+                held.writing = AttemptDatasets(self._declared, lease)
             if is_awaited or held.plan.action.isolation is Isolation.COROUTINE:
                 return AsyncWriter(held.writing, dataset, here)
             return BlockingWriter(held.writing, dataset, waiting(loop))
 
         return writer
 
-    def governed(self, held: Held) -> Governed:
+    def effect_runner(self, held: RunningAttempt) -> EffectRunner:
         """How the attempt's effects and steps are carried out."""
         assert held.stop is not None
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
         ask = self._ledger.asked_from_a_thread(sender) if is_blocking else self._ledger.asked_here(sender)
-        return Governed(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
+        return EffectRunner(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
 
 
 _NO_OUTPUT = Completed(b"null")
 
 
-def verdict_of(held: Held) -> Outcome:
+def verdict_of(held: RunningAttempt) -> Outcome:
     """Why an attempt was cancelled from outside."""
     if held.verdict == CANCELED:
         return Canceled()

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.authoring.action import Action
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.leases import Claimed
-from holdfast.execution.dataset_writer import Writing
+from holdfast.execution.dataset_writer import AttemptDatasets
 from holdfast.store.catalog import Lane
 
 FOREVER = float("inf")
@@ -25,7 +25,7 @@ HAND_BACK_SECONDS = 2.0
 """What a process whose attempt is overdue gets to hand back the rest before it is killed from outside."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class AttemptPlan(msgspec.Struct, frozen=True):
     """How attempts of one lane and policy are run."""
 
     action: Action[..., Any]
@@ -33,7 +33,7 @@ class Plan(msgspec.Struct, frozen=True):
     policy: RetryPolicy
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyOverrides(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker does differently from the policies of its tasks: less, never more."""
 
     retries: bool = True
@@ -52,11 +52,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Held(msgspec.Struct, eq=False):
+class RunningAttempt(msgspec.Struct, eq=False):
     """One claimed attempt and everything needed to run it. A plain struct: thousands a second are made."""
 
     claimed: Claimed
-    plan: Plan
+    plan: AttemptPlan
     lease_seconds: float
     renewed_at: float
     deadline_at: float = FOREVER
@@ -66,7 +66,7 @@ class Held(msgspec.Struct, eq=False):
     """Why it was told to stop."""
     stop: threading.Event | None = None
     task: asyncio.Task[None] | None = None
-    writing: Writing | None = None
+    writing: AttemptDatasets | None = None
     """What it did to datasets so far, if anything."""
 
     @property
@@ -85,11 +85,11 @@ class Held(msgspec.Struct, eq=False):
         return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at + HAND_BACK_SECONDS)
 
 
-def overdue_at(held: Iterable[Held]) -> float:
+def overdue_at(held: Iterable[RunningAttempt]) -> float:
     """When this process should end by itself, if nothing changes until then."""
     return min((entry.overdue_at for entry in held), default=FOREVER)
 
 
-def kill_at(held: Iterable[Held]) -> float:
+def kill_at(held: Iterable[RunningAttempt]) -> float:
     """When this process must not be running any more, if nothing changes until then."""
     return min((entry.kill_at for entry in held), default=FOREVER)

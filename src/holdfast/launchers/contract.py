@@ -60,7 +60,7 @@ class LaunchOrder:
         }
 
 
-class Sighting(StrEnum):
+class LaunchState(StrEnum):
     """What a platform says about something launched."""
 
     RUNNING = "running"
@@ -73,10 +73,10 @@ class Sighting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class LaunchStatus:
     """One sighting, and the platform's own words."""
 
-    sighting: Sighting
+    sighting: LaunchState
     detail: str = ""
 
 
@@ -90,7 +90,7 @@ class Launcher(Protocol):
         """Start it and answer what the platform calls it; `LaunchError` if that failed."""
         ...
 
-    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
         """What became of them; one that is left out cannot be seen."""
         ...
 

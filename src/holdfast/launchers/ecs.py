@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast._internal.blocking_pool import Apart
+from holdfast._internal.blocking_pool import BlockingCallPool
 from holdfast.errors import Unavailable
-from holdfast.launchers.contract import LaunchError, LaunchOrder, Options, Seen, Sighting
+from holdfast.launchers.contract import LaunchError, LaunchOrder, LaunchState, LaunchStatus, Options
 
 OPTIONS = (
     "region",
@@ -51,7 +51,7 @@ class EcsLauncher:
         self._size = {name: options.text(name) for name in ("cpu", "memory") if options.text(name)}
         self._tags = options.table("tags")
         self._client = _client(options)
-        self._threads = Apart("ecs", threads_max=THREADS_MAX)
+        self._threads = BlockingCallPool("ecs", threads_max=THREADS_MAX)
 
     async def launch(self, order: LaunchOrder) -> str:
         environment = {**self._environment, **order.environment}
@@ -84,15 +84,17 @@ class EcsLauncher:
             raise LaunchError(f"ECS placed no task: {failures or 'no reason given'}.")
         return str(answer["tasks"][0]["taskArn"])
 
-    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
-        found: dict[str, Seen] = {}
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
+        found: dict[str, LaunchStatus] = {}
         for start in range(0, len(handles), DESCRIBE_MAX):
             part = list(handles[start : start + DESCRIBE_MAX])
             answer = await self._call("describe_tasks", cluster=self._cluster, tasks=part)
             found |= {one["taskArn"]: _seen(one) for one in answer.get("tasks", ())}
             for failure in answer.get("failures", ()):
                 if failure.get("reason") == "MISSING":
-                    found[failure["arn"]] = Seen(sighting=Sighting.MISSING, detail="ECS does not know the task")
+                    found[failure["arn"]] = LaunchStatus(
+                        sighting=LaunchState.MISSING, detail="ECS does not know the task"
+                    )
         return found
 
     async def stop(self, name: str, handle: str | None) -> None:
@@ -163,10 +165,10 @@ def _client(options: Options) -> Any:
     return boto3.session.Session().client("ecs", config=config, **where)
 
 
-def _seen(task: Mapping[str, Any]) -> Seen:
+def _seen(task: Mapping[str, Any]) -> LaunchStatus:
     if task.get("lastStatus") != "STOPPED":
-        return Seen(sighting=Sighting.RUNNING, detail=str(task.get("lastStatus", "")))
+        return LaunchStatus(sighting=LaunchState.RUNNING, detail=str(task.get("lastStatus", "")))
     codes = [str(one["exitCode"]) for one in task.get("containers", ()) if "exitCode" in one]
     ended = f", exit code {', '.join(codes)}" if codes else ""
     detail = f"{task.get('stopCode', 'stopped')}: {task.get('stoppedReason', 'no reason given')}{ended}"
-    return Seen(sighting=Sighting.STOPPED, detail=detail)
+    return LaunchStatus(sighting=LaunchState.STOPPED, detail=detail)

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast._internal.blocking_pool import Apart
+from holdfast._internal.blocking_pool import BlockingCallPool
 from holdfast.errors import InvalidSettings
-from holdfast.launchers.contract import APP_VARIABLE, LaunchError, LaunchOrder, Options, Seen, Sighting
+from holdfast.launchers.contract import APP_VARIABLE, LaunchError, LaunchOrder, LaunchState, LaunchStatus, Options
 
 OPTIONS = (
     "url",
@@ -63,7 +63,7 @@ class KubernetesLauncher:
         self._namespace = options.text("namespace") or _namespace()
         self._context = _context(self._url, options.text("ca_file"))
         self._template = _template(options)
-        self._threads = Apart("kubernetes", threads_max=THREADS_MAX)
+        self._threads = BlockingCallPool("kubernetes", threads_max=THREADS_MAX)
         self._environment = options.environment()
         if app := options.text("app"):
             self._environment[APP_VARIABLE] = app
@@ -74,21 +74,21 @@ class KubernetesLauncher:
             raise LaunchError(f"Kubernetes refused the Job: {_said(status, answer)}.")
         return order.name
 
-    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
         return {handle: await self._describe(handle) for handle in handles}
 
-    async def _describe(self, handle: str) -> Seen:
+    async def _describe(self, handle: str) -> LaunchStatus:
         status, job = await self._call("GET", f"jobs/{handle}")
         if status == _NOT_FOUND:
-            return Seen(sighting=Sighting.MISSING, detail="there is no such Job")
+            return LaunchStatus(sighting=LaunchState.MISSING, detail="there is no such Job")
         if status != 200:
             raise LaunchError(f"Kubernetes did not show the Job {handle}: {_said(status, job)}.")
         state = job.get("status", {})
         if not (state.get("succeeded") or state.get("failed")):
-            return Seen(sighting=Sighting.RUNNING)
+            return LaunchStatus(sighting=LaunchState.RUNNING)
         ended: dict[str, Any] = next((one for one in state.get("conditions", ()) if one.get("status") == "True"), {})
         why = ended.get("message") or ended.get("type") or "its pod ended"
-        return Seen(sighting=Sighting.STOPPED, detail=f"Job {handle}: {why}{await self._exit_code(handle)}")
+        return LaunchStatus(sighting=LaunchState.STOPPED, detail=f"Job {handle}: {why}{await self._exit_code(handle)}")
 
     async def _exit_code(self, handle: str) -> str:
         selector = urllib.parse.urlencode({"labelSelector": f"job-name={handle}"})

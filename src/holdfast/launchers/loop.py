@@ -18,11 +18,11 @@ from typing import Any
 from holdfast.core.launching import launch_name
 from holdfast.engine.engine import Engine
 from holdfast.engine.launching import launch as launching
-from holdfast.engine.launching.launch import Launch, OverLaunch
-from holdfast.engine.publish import follow_up
-from holdfast.launchers.contract import LaunchError, LaunchOrder, NotHere, Seen, Sighting
+from holdfast.engine.launching.launch import EndedLaunch, Launch
+from holdfast.engine.publish import publish_and_propagate
+from holdfast.launchers.contract import LaunchError, LaunchOrder, LaunchState, LaunchStatus, NotHere
 from holdfast.launchers.profiles import Profile, Profiles
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import WAKE_CHANNEL
 
@@ -151,10 +151,10 @@ class Launching:
             except Exception as error:  # noqa: BLE001 - a launcher is anybody's code; whatever it raises, it did not launch
                 log.warning("launching attempt %s of task %s failed: %s", one.attempt, one.task_id, _words(error))
                 settled = await launching.launch_failed(self._database, self._engine.catalog, launch, _words(error))
-                await follow_up(self._engine, settled.news)
+                await publish_and_propagate(self._engine, settled.notifications)
             else:
                 await launching.launched(self._database, launch, handle)
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             log.warning("launch of task %s is not on record, will be looked at again: %s", one.task_id, error)
 
     async def _order(self, launch: Launch) -> LaunchOrder:
@@ -189,7 +189,7 @@ class Launching:
     async def _tend_apart(self, name: str) -> None:
         try:
             await self._tend(name)
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             log.warning("tending launcher %s failed, will try again: %s", name, error)
         finally:
             del self._tending[name]
@@ -205,7 +205,7 @@ class Launching:
         await self._look(launcher)
         return sum(ended)
 
-    async def _end(self, one: OverLaunch) -> int:
+    async def _end(self, one: EndedLaunch) -> int:
         """Stop what belongs to an attempt that is over, unless its worker said so itself, and forget it."""
         profile = self._profiles.find(one.launcher)
         assert profile is not None
@@ -244,7 +244,7 @@ class Launching:
             if is_gone(seen.get(one.handle), one.age_seconds):
                 detail = seen[one.handle].detail
                 settled = await launching.lose_launch(self._database, self._engine.catalog, one, detail)
-                await follow_up(self._engine, settled.news)
+                await publish_and_propagate(self._engine, settled.notifications)
 
     async def _asked(self, profile: Profile, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """What a platform answers, or that it does not."""
@@ -268,7 +268,7 @@ class Launching:
             try:
                 await step()
                 outage.answered(name)
-            except TROUBLE as error:
+            except ANY_DB_ERROR as error:
                 outage.failed(name, error)
             except Exception:
                 # It runs beside the repair loops, and must not take them along.
@@ -291,11 +291,13 @@ class Launching:
 _NO_ANSWER = object()
 
 
-def is_gone(seen: Seen | None, age_seconds: float) -> bool:
+def is_gone(seen: LaunchStatus | None, age_seconds: float) -> bool:
     """Whether a platform's word means that nothing runs: a young launch may not be known there yet."""
     if seen is None:
         return False
-    return seen.sighting is Sighting.STOPPED or (seen.sighting is Sighting.MISSING and age_seconds >= MISSING_SECONDS)
+    return seen.sighting is LaunchState.STOPPED or (
+        seen.sighting is LaunchState.MISSING and age_seconds >= MISSING_SECONDS
+    )
 
 
 def _words(error: BaseException) -> str:

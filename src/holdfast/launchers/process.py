@@ -22,10 +22,10 @@ from holdfast.launchers.contract import (
     URL_VARIABLE,
     LaunchError,
     LaunchOrder,
+    LaunchState,
+    LaunchStatus,
     NotHere,
     Options,
-    Seen,
-    Sighting,
 )
 
 OPTIONS = ("app", "command", "env", "directory", "stop_seconds")
@@ -69,19 +69,19 @@ class ProcessLauncher:
             self._children[order.name] = child
         return _handle(child.pid)
 
-    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
         codes = {_handle(one.pid): one.poll() for one in self._children.values()}
         self._bury()
         return {handle: self._see(handle, codes.get(handle)) for handle in handles}
 
-    def _see(self, handle: str, code: int | None) -> Seen:
+    def _see(self, handle: str, code: int | None) -> LaunchStatus:
         pid = _pid_here(handle)
         if pid is None:
-            return Seen(sighting=Sighting.UNKNOWN, detail="it was launched on another machine")
+            return LaunchStatus(sighting=LaunchState.UNKNOWN, detail="it was launched on another machine")
         if code is None and _handle(pid) == handle:
-            return Seen(sighting=Sighting.RUNNING)
+            return LaunchStatus(sighting=LaunchState.RUNNING)
         detail = "the process is gone" if code is None else f"the process ended with exit code {code}"
-        return Seen(sighting=Sighting.STOPPED, detail=detail)
+        return LaunchStatus(sighting=LaunchState.STOPPED, detail=detail)
 
     async def stop(self, name: str, handle: str | None) -> None:
         child = self._children.get(name)

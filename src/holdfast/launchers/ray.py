@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast._internal.blocking_pool import Apart
+from holdfast._internal.blocking_pool import BlockingCallPool
 from holdfast.errors import Unavailable
-from holdfast.launchers.contract import APP_VARIABLE, LaunchError, LaunchOrder, Options, Seen, Sighting
+from holdfast.launchers.contract import APP_VARIABLE, LaunchError, LaunchOrder, LaunchState, LaunchStatus, Options
 
 OPTIONS = ("address", "namespace", "command", "app", "env", "cpus", "gpus", "resources", "runtime_env")
 COMMAND = ("holdfast", "attach")
@@ -38,13 +38,13 @@ class RayLauncher:
             self._placing["runtime_env"] = runtime
         self._ray = _imported()
         self._connecting = asyncio.Lock()
-        self._threads = Apart("ray", threads_max=THREADS_MAX)
+        self._threads = BlockingCallPool("ray", threads_max=THREADS_MAX)
 
     async def launch(self, order: LaunchOrder) -> str:
         await self._ask(self._launch, order)
         return order.name
 
-    async def describe(self, handles: Sequence[str]) -> Mapping[str, Seen]:
+    async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
         return {handle: await self._ask(self._describe, handle) for handle in handles}
 
     async def stop(self, name: str, handle: str | None) -> None:
@@ -69,7 +69,7 @@ class RayLauncher:
             )
 
     def _launch(self, order: LaunchOrder) -> None:
-        actor = self._ray.remote(LaunchedWorker).options(
+        actor = self._ray.remote(RayWorkerActor).options(
             name=order.name,
             namespace=self._namespace,
             lifetime="detached",
@@ -80,13 +80,13 @@ class RayLauncher:
         # Not waited for: it runs when the cluster has room, or its reservation is over first.
         actor.remote(self._command, {**self._environment, **order.environment}).run.remote()
 
-    def _describe(self, handle: str) -> Seen:
+    def _describe(self, handle: str) -> LaunchStatus:
         """A name that is not there any more belonged to an actor that is dead, or to none."""
         try:
             self._ray.get_actor(handle, namespace=self._namespace)
         except ValueError:
-            return Seen(sighting=Sighting.STOPPED, detail="its actor is dead")
-        return Seen(sighting=Sighting.RUNNING)
+            return LaunchStatus(sighting=LaunchState.STOPPED, detail="its actor is dead")
+        return LaunchStatus(sighting=LaunchState.RUNNING)
 
     def _stop(self, handle: str) -> None:
         try:
@@ -95,7 +95,7 @@ class RayLauncher:
             return
 
 
-class LaunchedWorker:
+class RayWorkerActor:
     """What runs on the cluster. Sent there as it is, so it imports what it needs itself."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:

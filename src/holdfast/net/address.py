@@ -34,7 +34,7 @@ _RELAYS = ipaddress.IPv4Network("192.88.99.0/24")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RequestTarget:
     """A URL that may be asked, in the parts a request is made of; nothing parses it a second time."""
 
     scheme: str
@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class EgressRules:
     """What an operator allows: networks and names beyond the public ones, ports, and a proxy that all goes through."""
 
     networks: tuple[Network, ...] = ()
@@ -56,7 +56,7 @@ class Rules:
     proxy: str | None = None
 
     @classmethod
-    def of(cls, settings: EgressSettings) -> Rules:
+    def of(cls, settings: EgressSettings) -> EgressRules:
         """Read the settings; `InvalidSettings` for what is neither a network nor a name, nor a port."""
         networks, names = [], set()
         for entry in settings.allow:
@@ -78,7 +78,7 @@ class Rules:
         return "" if _is_public(meant) else f"{address} is not an address of the public internet"
 
 
-def target_of(url: object, rules: Rules) -> Target:
+def target_of(url: object, rules: EgressRules) -> RequestTarget:
     """Take a URL apart; `Invalid` with code `url_not_allowed` for one that may not be asked. Names are not resolved."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise refusal("It must be plain ASCII without spaces", "Write a name with other letters in its xn-- form.")
@@ -105,7 +105,7 @@ def target_of(url: object, rules: Rules) -> Target:
         host = _name(host, rules)
     elif why := rules.refuse(address):
         raise refusal(why[:1].upper() + why[1:], "See HOLDFAST_EGRESS_ALLOW for networks of your own.")
-    return Target(scheme=parts.scheme, host=host, port=port, path=path, address=address)
+    return RequestTarget(scheme=parts.scheme, host=host, port=port, path=path, address=address)
 
 
 def unwrapped(address: Address) -> Address:
@@ -145,7 +145,7 @@ def _literal(host: str, *, is_bracketed: bool) -> Address | None:
         raise refusal("Its host is a number, but not a whole IPv4 address") from None
 
 
-def _name(host: str, rules: Rules) -> str:
+def _name(host: str, rules: EgressRules) -> str:
     """A name of the public internet, or one that was allowed."""
     host = host.removesuffix(".")
     if not _NAME.fullmatch(host) or len(host) > 253:

@@ -18,9 +18,9 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast._internal.blocking_pool import Apart
+from holdfast._internal.blocking_pool import BlockingCallPool
 from holdfast.errors import Invalid, Unavailable
-from holdfast.net.address import PORTS, Address, Rules, Target, refusal, target_of
+from holdfast.net.address import PORTS, Address, EgressRules, RequestTarget, refusal, target_of
 
 if TYPE_CHECKING:
     import httpcore
@@ -66,7 +66,7 @@ class NotReached(Exception):
     """No answer came: the text says why, in our words only."""
 
 
-_resolving = Apart("resolve", threads_max=RESOLVES_MAX)
+_resolving = BlockingCallPool("resolve", threads_max=RESOLVES_MAX)
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -75,7 +75,7 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-async def check_url(url: object, rules: Rules, *, resolver: Resolver = resolve) -> Target:
+async def check_url(url: object, rules: EgressRules, *, resolver: Resolver = resolve) -> RequestTarget:
     """Check a URL before it is saved: its parts, and every address that its host has now."""
     target = target_of(url, rules)
     if target.address is None and rules.proxy is None:
@@ -86,7 +86,7 @@ async def check_url(url: object, rules: Rules, *, resolver: Resolver = resolve) 
     return target
 
 
-async def addresses_of(host: str, port: int, rules: Rules, resolver: Resolver = resolve) -> list[str]:
+async def addresses_of(host: str, port: int, rules: EgressRules, resolver: Resolver = resolve) -> list[str]:
     """The addresses of a host, if every one of them may be asked."""
     try:
         async with asyncio.timeout(RESOLVE_SECONDS_MAX):
@@ -109,7 +109,7 @@ def _address(text: str) -> Address:
 class Guarded:
     """Asks URLs under rules, with connections used again. Close it in the event loop it was used in."""
 
-    def __init__(self, rules: Rules, *, resolver: Resolver = resolve) -> None:
+    def __init__(self, rules: EgressRules, *, resolver: Resolver = resolve) -> None:
         self.rules = rules
         self.resolver = resolver
         self._pool: Any = None
@@ -135,7 +135,9 @@ class Guarded:
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
             raise NotReached(f"it did not speak HTTP as it should ({type(error).__name__})") from None
 
-    async def _ask(self, method: str, target: Target, headers: Mapping[str, str], body: bytes, began: float) -> Answer:
+    async def _ask(
+        self, method: str, target: RequestTarget, headers: Mapping[str, str], body: bytes, began: float
+    ) -> Answer:
         import httpcore
 
         host = f"[{target.host}]" if ":" in target.host else target.host
@@ -172,7 +174,7 @@ def _reason(error: BaseException) -> str:
     return " ".join((str(error) or type(error).__name__).split())[:200]
 
 
-def _pool(rules: Rules, resolver: Resolver) -> Any:
+def _pool(rules: EgressRules, resolver: Resolver) -> Any:
     try:
         import httpcore
     except ModuleNotFoundError as error:
@@ -201,7 +203,7 @@ def _trust() -> ssl.SSLContext:
     return context
 
 
-def _pinned(rules: Rules, resolver: Resolver) -> httpcore.AsyncNetworkBackend:
+def _pinned(rules: EgressRules, resolver: Resolver) -> httpcore.AsyncNetworkBackend:
     """A way to connect that resolves once, judges what came, and goes exactly there."""
     import httpcore
 

@@ -10,7 +10,7 @@ from holdfast.engine.identity.members import Member
 from holdfast.engine.identity.tokens import CreatedToken, TokenView
 from holdfast.engine.queries.pages import valid_limit
 from holdfast.errors import Forbidden, Invalid
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import next_of
 from holdfast.operations.shared_types import ListNames
@@ -78,65 +78,69 @@ class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("token.create", "POST /api/v1/tokens", Access.ADMIN, status=201)
-async def create_token(clerk: Clerk, asked: CreateToken) -> CreatedToken:
+async def create_token(context: OperationContext, asked: CreateToken) -> CreatedToken:
     """Makes an API token; its secret is answered this once."""
     return await tokens.create_token(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         name=asked.name,
         role=asked.role,
         queues=asked.queues,
         expires_seconds=asked.expires_seconds,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
     )
 
 
 @operation("token.list", "GET /api/v1/tokens", Access.ADMIN)
-async def list_tokens(clerk: Clerk, asked: ListTokens) -> TokenPage:
+async def list_tokens(context: OperationContext, asked: ListTokens) -> TokenPage:
     """Lists API tokens, newest first, without their secrets."""
     rows = await tokens.list_tokens(
-        clerk.database, clerk.tenant_id, with_ended=asked.with_ended, after=asked.after, limit=valid_limit(asked.limit)
+        context.database,
+        context.tenant_id,
+        with_ended=asked.with_ended,
+        after=asked.after,
+        limit=valid_limit(asked.limit),
     )
     return TokenPage(tokens=rows, next=next_of(rows, asked.limit, lambda row: row.token_id))
 
 
 @operation("token.revoke", "POST /api/v1/tokens/{token_id}/revoke", Access.ADMIN)
-async def revoke_token(clerk: Clerk, asked: RevokeToken) -> TokenRevoked:
+async def revoke_token(context: OperationContext, asked: RevokeToken) -> TokenRevoked:
     """Ends an API token for good."""
     ended = await tokens.revoke_token(
-        clerk.database, clerk.tenant_id, asked.token_id, actor=clerk.actor, reason=asked.reason
+        context.database, context.tenant_id, asked.token_id, actor=context.actor, reason=asked.reason
     )
     return TokenRevoked(token_id=ended, state="revoked")
 
 
 @operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
-async def add_member(clerk: Clerk, asked: AddMember) -> Member:
+async def add_member(context: OperationContext, asked: AddMember) -> Member:
     """Lets an account, or everybody of a domain, sign in."""
-    if asked.domain is not None and not clerk.is_of_installation:
+    if asked.domain is not None and not context.is_of_installation:
         raise Forbidden(
             "Only whoever runs the installation says which tenant a domain belongs to.",
             code="domain_not_yours",
             advice="Add single accounts by their subject, or ask an administrator of the default tenant.",
         )
     return await members.add_member(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         issuer=asked.issuer,
         subject=asked.subject,
         domain=asked.domain,
         role=asked.role,
         name=asked.name,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
     )
 
 
 @operation("member.list", "GET /api/v1/members", Access.ADMIN)
-async def list_members(clerk: Clerk, asked: ListNames) -> MemberPage:
+async def list_members(context: OperationContext, asked: ListNames) -> MemberPage:
     """Lists who may sign in."""
     rows = await members.list_members(
-        clerk.database, clerk.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
+        context.database, context.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
     )
     return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: row.member_id))
 
@@ -150,10 +154,10 @@ def _place(after: str | None) -> int:
 
 
 @operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
-async def remove_member(clerk: Clerk, asked: RemoveMember) -> MemberRemoved:
+async def remove_member(context: OperationContext, asked: RemoveMember) -> MemberRemoved:
     """Lets an account or a domain in no longer."""
     await members.remove_member(
-        clerk.database, clerk.tenant_id, asked.member_id, actor=clerk.actor, reason=asked.reason
+        context.database, context.tenant_id, asked.member_id, actor=context.actor, reason=asked.reason
     )
     return MemberRemoved(member_id=asked.member_id, state="removed")
 

@@ -11,14 +11,14 @@ from holdfast.engine import audit
 from holdfast.engine.audit import AuditRow, AuditVerified
 from holdfast.engine.queries import verify
 from holdfast.engine.queries.checkup import Finding, check_up
-from holdfast.engine.queries.throughput import Pulse, read_pulse
+from holdfast.engine.queries.throughput import Throughput, read_pulse
 from holdfast.engine.queries.verify import Verified
 from holdfast.engine.wakeups import outbox
 from holdfast.engine.wakeups.outbox import WakeView
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import PAGE, Limit, rows_of
-from holdfast.operations.shared_types import Nothing
+from holdfast.operations.shared_types import Empty
 
 VERIFY_SECONDS_MAX = 600.0
 
@@ -51,11 +51,11 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("audit.list", "GET /api/v1/audit", Access.VIEWER)
-async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
+async def list_audit(context: OperationContext, asked: ListAudit) -> AuditPage:
     """Lists privileged changes, newest first, in pages."""
     rows, following = await audit.audit_page(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         actor=asked.actor,
         verb=asked.verb,
         subject_kind=asked.subject_kind,
@@ -68,9 +68,9 @@ async def list_audit(clerk: Clerk, asked: ListAudit) -> AuditPage:
 
 
 @operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX, is_long=True)
-async def verify_audit(clerk: Clerk, asked: VerifyAudit) -> AuditVerified:
+async def verify_audit(context: OperationContext, asked: VerifyAudit) -> AuditVerified:
     """Recomputes the whole chain of the audit log."""
-    return await audit.verify_audit(clerk.database, clerk.tenant_id, anchors=asked.anchor)
+    return await audit.verify_audit(context.database, context.tenant_id, anchors=asked.anchor)
 
 
 @operation(
@@ -82,22 +82,22 @@ async def verify_audit(clerk: Clerk, asked: VerifyAudit) -> AuditVerified:
     is_whole=True,
     is_long=True,
 )
-async def verify_invariants(clerk: Clerk, asked: Nothing) -> Verified:
+async def verify_invariants(context: OperationContext, asked: Empty) -> Verified:
     """Checks the invariants on the live database."""
-    return await verify.verify(clerk.database)
+    return await verify.verify(context.database)
 
 
 @operation("checkup", "GET /api/v1/checkup", Access.OPERATOR, commands=("doctor",), is_whole=True)
-async def examine(clerk: Clerk, asked: Nothing) -> Findings:
+async def examine(context: OperationContext, asked: Empty) -> Findings:
     """Checks the database and the flow of work, with a fix for each finding."""
-    silent = clerk.engine.silent_seconds
-    return Findings(findings=await check_up(clerk.database, now=datetime.now(UTC), silent_seconds=silent))
+    silent = context.engine.silent_seconds
+    return Findings(findings=await check_up(context.database, now=datetime.now(UTC), silent_seconds=silent))
 
 
 @operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",), is_whole=True)
-async def take_pulse(clerk: Clerk, asked: Nothing) -> Pulse:
+async def read_throughput(context: OperationContext, asked: Empty) -> Throughput:
     """Gives two counters whose growth tells how much work comes and goes."""
-    return await read_pulse(clerk.database)
+    return await read_pulse(context.database)
 
 
 class WriteHints(Request, frozen=True, kw_only=True):
@@ -112,22 +112,22 @@ class StopHints(Request, frozen=True, kw_only=True):
 
 
 @operation("wake.show", "GET /api/v1/wake", Access.VIEWER, is_whole=True)
-async def show_wake(clerk: Clerk, asked: Nothing) -> WakeView:
+async def show_wake(context: OperationContext, asked: Empty) -> WakeView:
     """Shows whether hints are written for SQS or Redis, and how they fare."""
-    return await outbox.read_wake(clerk.database)
+    return await outbox.read_wake(context.database)
 
 
 @operation("wake.on", "POST /api/v1/wake/on", Access.ADMIN, is_whole=True)
-async def write_hints(clerk: Clerk, asked: WriteHints) -> WakeView:
+async def write_hints(context: OperationContext, asked: WriteHints) -> WakeView:
     """Writes a hint with every change that makes a task claimable; needs the owner of the schema."""
-    most = asked.hints_max if asked.hints_max is not None else clerk.engine.settings.wake.hints_max
-    return await outbox.write_hints(clerk.engine, True, hints_max=most, actor=clerk.actor, reason=asked.reason)
+    most = asked.hints_max if asked.hints_max is not None else context.engine.settings.wake.hints_max
+    return await outbox.write_hints(context.engine, True, hints_max=most, actor=context.actor, reason=asked.reason)
 
 
 @operation("wake.off", "POST /api/v1/wake/off", Access.ADMIN, is_whole=True)
-async def stop_hints(clerk: Clerk, asked: StopHints) -> WakeView:
+async def stop_hints(context: OperationContext, asked: StopHints) -> WakeView:
     """Writes no more hints, and forgets those that wait."""
-    return await outbox.write_hints(clerk.engine, False, hints_max=None, actor=clerk.actor, reason=asked.reason)
+    return await outbox.write_hints(context.engine, False, hints_max=None, actor=context.actor, reason=asked.reason)
 
 
-OPERATIONS = (list_audit, verify_audit, verify_invariants, examine, take_pulse, show_wake, write_hints, stop_hints)
+OPERATIONS = (list_audit, verify_audit, verify_invariants, examine, read_throughput, show_wake, write_hints, stop_hints)

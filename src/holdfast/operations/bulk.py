@@ -9,8 +9,8 @@ import msgspec
 from holdfast.client.declared_actions import declared_action
 from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 
 BATCH_BYTES_MAX = 32 * 1024 * 1024
 
@@ -41,16 +41,16 @@ class SubmittedTasks(msgspec.Struct, frozen=True, kw_only=True):
     Access.OPERATOR,
     status=201,
     commands=(),
-    once=Once.STORED,
+    once=KeyUse.STORED,
     body_bytes_max=BATCH_BYTES_MAX,
     is_bulk=True,
 )
-async def submit_tasks(clerk: Clerk, asked: SubmitTasks) -> SubmittedTasks:
+async def submit_tasks(context: OperationContext, asked: SubmitTasks) -> SubmittedTasks:
     """Hands in many tasks of one action: all, or none if one is refused."""
     bounds.valid_batch(len(asked.inputs))
-    if clerk.once is not None:
-        await clerk.once.look(clerk.database)
-    engine, found = clerk.engine, await declared_action(clerk.engine, asked.action)
+    if context.once is not None:
+        await context.once.look(context.database)
+    engine, found = context.engine, await declared_action(context.engine, asked.action)
     given: dict[str, Any] = {
         "queue": asked.queue,
         "delay": asked.delay,
@@ -60,19 +60,19 @@ async def submit_tasks(clerk: Clerk, asked: SubmitTasks) -> SubmittedTasks:
     bound = found.options(**{name: value for name, value in given.items() if value is not None})
     queue = asked.queue or found.queue
     # Names are known before the transaction is open: they are made in sessions of their own.
-    lane_id = await engine.catalog.lane_id(clerk.tenant_id, bounds.valid_queue(queue), found.name)
-    await engine.catalog.policy_id(clerk.tenant_id, bound.policy(engine.policy_defaults))
-    async with clerk.database.transaction() as session:
-        if clerk.once is not None:
-            await clerk.once.begin(session)
-        tasks = await clerk.client.enqueue_many(bound, asked.inputs, connection=session)
+    lane_id = await engine.catalog.lane_id(context.tenant_id, bounds.valid_queue(queue), found.name)
+    await engine.catalog.policy_id(context.tenant_id, bound.policy(engine.policy_defaults))
+    async with context.database.transaction() as session:
+        if context.once is not None:
+            await context.once.begin(session)
+        tasks = await context.client.enqueue_many(bound, asked.inputs, connection=session)
         answer = SubmittedTasks(
             task_ids=[task.task_id for task in tasks], action=found.name, queue=queue, state="queued"
         )
-        if clerk.once is not None:
-            await clerk.once.keep(session, answer)
+        if context.once is not None:
+            await context.once.keep(session, answer)
     if not asked.delay:
-        engine.bell.ring(lanes=(lane_id,))
+        engine.notifier.notify(lanes=(lane_id,))
     return answer
 
 

@@ -11,8 +11,8 @@ from holdfast.engine.campaigns import plan
 from holdfast.engine.campaigns.commands import CampaignView
 from holdfast.engine.campaigns.plan import CampaignPlan
 from holdfast.errors import NotFound
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, next_of, rows_of
 
 
@@ -54,66 +54,66 @@ class SteerCampaign(Request, frozen=True, kw_only=True):
 
 
 @operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Access.VIEWER, commands=("campaign start",))
-async def plan_campaign(clerk: Clerk, asked: PlanCampaign) -> CampaignPlan:
+async def plan_campaign(context: OperationContext, asked: PlanCampaign) -> CampaignPlan:
     """Says what a campaign over a group would do, and changes nothing."""
-    return await plan.plan_campaign(clerk.engine, clerk.tenant_id, asked.fingerprint)
+    return await plan.plan_campaign(context.engine, context.tenant_id, asked.fingerprint)
 
 
-@operation("campaign.start", "POST /api/v1/campaigns", Access.OPERATOR, status=201, once=Once.STORED)
-async def start_campaign(clerk: Clerk, asked: StartCampaign) -> CampaignView:
+@operation("campaign.start", "POST /api/v1/campaigns", Access.OPERATOR, status=201, once=KeyUse.STORED)
+async def start_campaign(context: OperationContext, asked: StartCampaign) -> CampaignView:
     """Begins a campaign: a canary, then more and more while it succeeds."""
     return await campaign_commands.start_campaign(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         asked.fingerprint,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
         name=asked.name,
         canary=asked.canary,
         at_once=max(asked.at_once, asked.canary),
         needs_approval=asked.approval,
         needs_newer_version=asked.newer,
-        once=clerk.once,
+        once=context.once,
     )
 
 
 @operation("campaign.list", "GET /api/v1/campaigns", Access.VIEWER)
-async def list_campaigns(clerk: Clerk, asked: ListCampaigns) -> CampaignPage:
+async def list_campaigns(context: OperationContext, asked: ListCampaigns) -> CampaignPage:
     """Lists campaigns, newest first."""
     before = None if asked.before is None else _number(asked.before)
     limit = rows_of(asked.limit)
-    rows = await campaign_commands.list_campaigns(clerk.engine, clerk.tenant_id, before=before, limit=limit)
+    rows = await campaign_commands.list_campaigns(context.engine, context.tenant_id, before=before, limit=limit)
     return CampaignPage(campaigns=rows, next=next_of(rows, limit, lambda row: row.campaign_id))
 
 
 @operation("campaign.show", "GET /api/v1/campaigns/{campaign_id}", Access.VIEWER)
-async def show_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
+async def show_campaign(context: OperationContext, asked: OfCampaign) -> CampaignView:
     """Shows one campaign and how far it is."""
-    return await campaign_commands.show_campaign(clerk.engine, clerk.tenant_id, _number(asked.campaign_id))
+    return await campaign_commands.show_campaign(context.engine, context.tenant_id, _number(asked.campaign_id))
 
 
 @operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Access.OPERATOR)
-async def approve_campaign(clerk: Clerk, asked: OfCampaign) -> CampaignView:
+async def approve_campaign(context: OperationContext, asked: OfCampaign) -> CampaignView:
     """Lets a campaign begin that somebody else started, or go on that somebody else resumed."""
     number = _number(asked.campaign_id)
-    return await campaign_commands.approve_campaign(clerk.engine, clerk.tenant_id, number, actor=clerk.actor)
+    return await campaign_commands.approve_campaign(context.engine, context.tenant_id, number, actor=context.actor)
 
 
 @operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Access.OPERATOR)
-async def abort_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
+async def abort_campaign(context: OperationContext, asked: SteerCampaign) -> CampaignView:
     """Releases nothing more of a campaign, ever; what is out goes on. The record says so if no reason is given."""
     number = _number(asked.campaign_id)
     return await campaign_commands.abort_campaign(
-        clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason
     )
 
 
 @operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Access.OPERATOR)
-async def resume_campaign(clerk: Clerk, asked: SteerCampaign) -> CampaignView:
+async def resume_campaign(context: OperationContext, asked: SteerCampaign) -> CampaignView:
     """Goes on with a campaign that stopped, with another canary; what it had to wait for it waits for again."""
     number = _number(asked.campaign_id)
     return await campaign_commands.resume_campaign(
-        clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason
     )
 
 

@@ -10,17 +10,17 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from holdfast.client.client import Client
-from holdfast.operations.context import Clerk, perform
+from holdfast.operations.context import OperationContext, perform
 from holdfast.operations.idempotency import with_key
 from holdfast.operations.operation import Operation, Q
 
 A = TypeVar("A")
 
 
-class Desk(Protocol):
+class OperationClient(Protocol):
     """Open it with `async with`, then ask."""
 
-    async def __aenter__(self) -> Desk: ...
+    async def __aenter__(self) -> OperationClient: ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -31,14 +31,14 @@ class Desk(Protocol):
         ...
 
 
-class LocalDesk:
+class LocalClient:
     """Carries operations out in this process, on a database of its own."""
 
     def __init__(self, client: Client, actor: str) -> None:
         self.client = client
         self._actor = actor
 
-    async def __aenter__(self) -> LocalDesk:
+    async def __aenter__(self) -> LocalClient:
         await self.client.__aenter__()
         return self
 
@@ -49,4 +49,4 @@ class LocalDesk:
 
     async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
         asked, once = with_key(operation, asked, key, self.client.engine.tenant_id)
-        return await perform(operation, Clerk(self.client, self._actor, once), asked)
+        return await perform(operation, OperationContext(self.client, self._actor, once), asked)

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.client.client import Client
 from holdfast.engine.engine import Engine
-from holdfast.engine.idempotency import AnsweredBefore, Once
+from holdfast.engine.idempotency import IdempotentRequest, ReplayedResponse
 from holdfast.errors import Invalid
 from holdfast.operations.operation import Operation, Q
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -21,12 +21,12 @@ A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
-class Clerk:
+class OperationContext:
     """Works on one engine, for one tenant, in somebody's name. `once` keeps the answer of this one request."""
 
     client: Client
     actor: str
-    once: Once | None = None
+    once: IdempotentRequest | None = None
 
     @property
     def engine(self) -> Engine:
@@ -46,12 +46,12 @@ class Clerk:
         return self.tenant_id == DEFAULT_TENANT_ID or not isinstance(self.database, TenantDatabase)
 
 
-async def perform(operation: Operation[Q, A], clerk: Clerk, asked: Q) -> A:
+async def perform(operation: Operation[Q, A], context: OperationContext, asked: Q) -> A:
     """Carry out an operation. What was asked before under the same key is answered as it was then."""
     _require_text(asked)
     try:
-        return await operation.handler(clerk, asked)
-    except AnsweredBefore as before:
+        return await operation.handler(context, asked)
+    except ReplayedResponse as before:
         return msgspec.json.decode(before.answer, type=operation.answer)
     except UNFIT as error:
         raise Invalid(

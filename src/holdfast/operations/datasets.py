@@ -7,7 +7,7 @@ import msgspec
 from holdfast.core.identity.access import Access
 from holdfast.engine.datasets.declare import CommitView, GenerationView
 from holdfast.errors import Invalid
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import page_of
 from holdfast.operations.shared_types import ListNames
@@ -64,45 +64,45 @@ class VersionChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("dataset.list", "GET /api/v1/datasets", Access.VIEWER)
-async def list_datasets(clerk: Clerk, asked: ListNames) -> GenerationPage:
+async def list_datasets(context: OperationContext, asked: ListNames) -> GenerationPage:
     """Lists datasets with their versions."""
-    rows = await clerk.client.datasets.generations()
+    rows = await context.client.datasets.generations()
     page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)
     return GenerationPage(generations=page, next=following)
 
 
 @operation("dataset.show", "GET /api/v1/datasets/{name}", Access.VIEWER)
-async def show_dataset(clerk: Clerk, asked: ShowDataset) -> DatasetShown:
+async def show_dataset(context: OperationContext, asked: ShowDataset) -> DatasetShown:
     """Shows one dataset: its versions, columns and last commits."""
     if not 0 <= asked.commits <= COMMITS_MAX:
         raise Invalid(f"Commits are shown from 0 to {COMMITS_MAX}, not {asked.commits}.", code="invalid_limit")
-    generations = await clerk.client.datasets.generations(asked.name)
-    commits = await clerk.client.datasets.commits(asked.name, limit=asked.commits)
+    generations = await context.client.datasets.generations(asked.name)
+    commits = await context.client.datasets.commits(asked.name, limit=asked.commits)
     return DatasetShown(name=asked.name, generations=generations, commits=commits)
 
 
 @operation("dataset.cutover", "POST /api/v1/datasets/{name}/versions/{version}/cutover", Access.OPERATOR)
-async def cut_over(clerk: Clerk, asked: CutOver) -> VersionChanged:
+async def cut_over(context: OperationContext, asked: CutOver) -> VersionChanged:
     """Lets readers see a version, at once and whole."""
-    is_changed = await clerk.client.datasets.cut_over(
-        asked.name, asked.version, force=asked.force, reason=asked.reason, actor=clerk.actor
+    is_changed = await context.client.datasets.cut_over(
+        asked.name, asked.version, force=asked.force, reason=asked.reason, actor=context.actor
     )
     return VersionChanged(name=asked.name, version=asked.version, is_changed=is_changed, current=asked.version)
 
 
 @operation("dataset.rollback", "POST /api/v1/datasets/{name}/versions/{version}/rollback", Access.OPERATOR)
-async def roll_back(clerk: Clerk, asked: RollBack) -> VersionChanged:
+async def roll_back(context: OperationContext, asked: RollBack) -> VersionChanged:
     """Takes a version out of use and cancels its unfinished tasks."""
-    shown = await clerk.client.datasets.roll_back(
-        asked.name, asked.version, keep=asked.keep, reason=asked.reason, actor=clerk.actor
+    shown = await context.client.datasets.roll_back(
+        asked.name, asked.version, keep=asked.keep, reason=asked.reason, actor=context.actor
     )
     return VersionChanged(name=asked.name, version=asked.version, current=shown)
 
 
 @operation("dataset.drop", "POST /api/v1/datasets/{name}/versions/{version}/drop", Access.OPERATOR)
-async def drop_version(clerk: Clerk, asked: DropVersion) -> VersionChanged:
+async def drop_version(context: OperationContext, asked: DropVersion) -> VersionChanged:
     """Drops the tables of a version that is superseded, or was rolled back and kept."""
-    await clerk.client.datasets.drop(asked.name, asked.version, reason=asked.reason, actor=clerk.actor)
+    await context.client.datasets.drop(asked.name, asked.version, reason=asked.reason, actor=context.actor)
     return VersionChanged(name=asked.name, version=asked.version)
 
 

@@ -12,7 +12,7 @@ from holdfast.core.values import bounds
 from holdfast.engine.campaigns.plan import RepeatedEffect, group_effects
 from holdfast.engine.effects.gate import EffectView
 from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
-from holdfast.engine.lifecycle.dead_letters.commands import Asked
+from holdfast.engine.lifecycle.dead_letters.commands import DeadLettersMoved
 from holdfast.engine.lifecycle.dead_letters.requeue import Requeued
 from holdfast.engine.lifecycle.tasks import delete
 from holdfast.engine.lifecycle.tasks.delete import Deleted
@@ -20,8 +20,8 @@ from holdfast.engine.queries import dead_letters
 from holdfast.engine.queries.dead_letters import UNRESOLVED, GroupView, LetterView
 from holdfast.engine.queries.pages import moment_of, younger
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, ROWS_MAX, Limit, rows_of, words
 
 
@@ -29,7 +29,7 @@ class ListGroups(Request, frozen=True, kw_only=True):
     """Nothing to say."""
 
 
-class Groups(msgspec.Struct, frozen=True, kw_only=True):
+class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     """The largest groups, two hundred at most."""
 
     groups: list[GroupView]
@@ -153,38 +153,38 @@ class ExportLetters(Request, frozen=True, kw_only=True):
 
 
 @operation("dead.groups", "GET /api/v1/dead/groups", Access.VIEWER)
-async def list_groups(clerk: Clerk, asked: ListGroups) -> Groups:
+async def list_groups(context: OperationContext, asked: ListGroups) -> GroupPage:
     """Lists unresolved dead letters by fault, the largest group first."""
-    return Groups(groups=await dead_letters.dead_groups(clerk.database, clerk.tenant_id))
+    return GroupPage(groups=await dead_letters.dead_groups(context.database, context.tenant_id))
 
 
 @operation("dead.list", "GET /api/v1/dead/letters", Access.VIEWER)
-async def list_letters(clerk: Clerk, asked: ListLetters) -> LetterPage:
+async def list_letters(context: OperationContext, asked: ListLetters) -> LetterPage:
     """Lists dead letters, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         states=words(asked.state) or ([] if asked.everything else UNRESOLVED),
         fingerprint=asked.fingerprint,
         task_id=None if asked.task_id is None else bounds.task_number(asked.task_id),
         before=None if asked.before is None else _number(asked.before),
         limit=rows_of(asked.limit),
     )
-    rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(clerk.database, asked.since))
+    rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(context.database, asked.since))
     return LetterPage(letters=rows, next=None if is_end else _text(following))
 
 
 @operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)
-async def show_letter(clerk: Clerk, asked: OfLetter) -> LetterView:
+async def show_letter(context: OperationContext, asked: OfLetter) -> LetterView:
     """Shows one dead letter with its task's input and traceback."""
-    return await dead_letters.show_letter(clerk.database, clerk.tenant_id, _number(asked.dead_letter_id))
+    return await dead_letters.show_letter(context.database, context.tenant_id, _number(asked.dead_letter_id))
 
 
-@operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Access.OPERATOR, status=202, once=Once.STORED)
-async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
+@operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Access.OPERATOR, status=202, once=KeyUse.STORED)
+async def redrive_task(context: OperationContext, asked: RedriveTask) -> TaskRedriven:
     """Runs a dead task again as a new generation, with a fresh budget."""
     number = bounds.task_number(asked.task_id)
-    unknown, undone = _parted(await _repeats(clerk, number))
+    unknown, undone = _parted(await _repeats(context, number))
 
     def answer(done: Requeued) -> TaskRedriven:
         return TaskRedriven(
@@ -197,13 +197,13 @@ async def redrive_task(clerk: Clerk, asked: RedriveTask) -> TaskRedriven:
         )
 
     done = await dead_letter_commands.redrive(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         number,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
         dispatches=asked.dispatches,
-        once=clerk.once,
+        once=context.once,
         answer=answer,
     )
     return answer(done)
@@ -215,15 +215,15 @@ def _parted(effects: list[EffectView]) -> tuple[list[EffectView], list[EffectVie
     return [one for one in effects if one.compensated_by is None], undone
 
 
-async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
+async def _repeats(context: OperationContext, number: int) -> list[EffectView]:
     """What a re-drive may do a second time. One that was asked for before is not refused for having been done."""
-    if clerk.once is not None:
-        await clerk.once.look(clerk.database)
+    if context.once is not None:
+        await context.once.look(context.database)
     try:
-        return await dead_letter_commands.repeated_by(clerk.engine, clerk.tenant_id, number)
+        return await dead_letter_commands.repeated_by(context.engine, context.tenant_id, number)
     except Conflict:
-        if clerk.once is not None:
-            await clerk.once.look(clerk.database)
+        if context.once is not None:
+            await context.once.look(context.database)
         raise
 
 
@@ -232,75 +232,79 @@ async def _repeats(clerk: Clerk, number: int) -> list[EffectView]:
     "POST /api/v1/dead/groups/{fingerprint}/redrive",
     Access.OPERATOR,
     status=202,
-    once=Once.STORED,
+    once=KeyUse.STORED,
     commands=("dead redrive",),
 )
-async def redrive_group(clerk: Clerk, asked: RedriveGroup) -> GroupRedriven:
+async def redrive_group(context: OperationContext, asked: RedriveGroup) -> GroupRedriven:
     """Asks for every letter of a group, open or ignored, to be retried; they are dispatched in the background."""
-    effects = (await group_effects(clerk.engine, clerk.tenant_id, asked.fingerprint)).effects
+    effects = (await group_effects(context.engine, context.tenant_id, asked.fingerprint)).effects
 
-    def answer(done: Asked) -> GroupRedriven:
+    def answer(done: DeadLettersMoved) -> GroupRedriven:
         return GroupRedriven(
             fingerprint=asked.fingerprint, letters=done.letters, state="retry_requested", effects=effects
         )
 
     done = await dead_letter_commands.redrive_group(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         asked.fingerprint,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
         dispatches=asked.dispatches,
-        once=clerk.once,
+        once=context.once,
         answer=answer,
     )
     return answer(done)
 
 
 @operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
-async def plan_redrive(clerk: Clerk, asked: PlanRedrive) -> RedrivePlan:
+async def plan_redrive(context: OperationContext, asked: PlanRedrive) -> RedrivePlan:
     """Says which effects a re-drive of a task may repeat, and changes nothing."""
-    met = await dead_letter_commands.repeated_by(clerk.engine, clerk.tenant_id, bounds.task_number(asked.task_id))
+    met = await dead_letter_commands.repeated_by(context.engine, context.tenant_id, bounds.task_number(asked.task_id))
     unknown, undone = _parted(met)
     return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown, undone_effects=undone)
 
 
 @operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Access.OPERATOR)
-async def ignore_task(clerk: Clerk, asked: IgnoreTask) -> Dismissed:
+async def ignore_task(context: OperationContext, asked: IgnoreTask) -> Dismissed:
     """Dismisses the dead letters of a task: known, and left."""
     number = bounds.task_number(asked.task_id)
-    return await _dismiss(clerk, asked, task_id=number)
+    return await _dismiss(context, asked, task_id=number)
 
 
 @operation(
     "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Access.OPERATOR, commands=("dead ignore",)
 )
-async def ignore_group(clerk: Clerk, asked: IgnoreGroup) -> Dismissed:
+async def ignore_group(context: OperationContext, asked: IgnoreGroup) -> Dismissed:
     """Dismisses the dead letters of a group: known, and left."""
-    return await _dismiss(clerk, asked, fingerprint=asked.fingerprint)
+    return await _dismiss(context, asked, fingerprint=asked.fingerprint)
 
 
 async def _dismiss(
-    clerk: Clerk, asked: IgnoreTask | IgnoreGroup, *, task_id: int | None = None, fingerprint: str | None = None
+    context: OperationContext,
+    asked: IgnoreTask | IgnoreGroup,
+    *,
+    task_id: int | None = None,
+    fingerprint: str | None = None,
 ) -> Dismissed:
     if asked.abandon and asked.resolved:
         raise Invalid("`abandon` and `resolved` exclude each other.", code="invalid_option")
     if asked.resolved:
         done = await dead_letter_commands.resolve(
-            clerk.engine,
-            clerk.tenant_id,
+            context.engine,
+            context.tenant_id,
             task_id=task_id,
             fingerprint=fingerprint,
-            actor=clerk.actor,
+            actor=context.actor,
             reason=asked.reason,
         )
         return Dismissed(letters=done.letters, tasks=done.tasks, disposition="resolved")
     done = await dead_letter_commands.ignore(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         task_id=task_id,
         fingerprint=fingerprint,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
         abandons=asked.abandon,
     )
@@ -308,28 +312,28 @@ async def _dismiss(
 
 
 @operation("dead.delete", "POST /api/v1/dead/tasks/{task_id}/delete", Access.OPERATOR)
-async def delete_task(clerk: Clerk, asked: DeleteTask) -> Deleted:
+async def delete_task(context: OperationContext, asked: DeleteTask) -> Deleted:
     """Deletes a failed task and everything kept of it; a node with its whole run, which must be over."""
     number = bounds.task_number(asked.task_id)
-    return await delete.delete_task(clerk.engine, clerk.tenant_id, number, actor=clerk.actor, reason=asked.reason)
+    return await delete.delete_task(context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason)
 
 
 @operation(
     "dead.delete_group", "POST /api/v1/dead/groups/{fingerprint}/delete", Access.OPERATOR, commands=("dead delete",)
 )
-async def delete_group(clerk: Clerk, asked: DeleteGroup) -> Deleted:
+async def delete_group(context: OperationContext, asked: DeleteGroup) -> Deleted:
     """Deletes the failed tasks of a group; those of runs that are not over stay."""
     return await delete.delete_group(
-        clerk.engine, clerk.tenant_id, asked.fingerprint, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.fingerprint, actor=context.actor, reason=asked.reason
     )
 
 
 @operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
-async def export_letters(clerk: Clerk, asked: ExportLetters) -> LetterPage:
+async def export_letters(context: OperationContext, asked: ExportLetters) -> LetterPage:
     """Gives dead letters with their inputs, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         states=[] if asked.everything else UNRESOLVED,
         fingerprint=asked.fingerprint,
         before=None if asked.before is None else _number(asked.before),

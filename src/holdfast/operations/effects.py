@@ -10,8 +10,8 @@ from holdfast.engine.effects import authority, gate
 from holdfast.engine.effects.authority import AuthorityRule
 from holdfast.engine.effects.compensate import Compensation, compensate
 from holdfast.engine.effects.gate import EffectView
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, page_of, rows_of
 from holdfast.operations.shared_types import ListNames
 
@@ -38,7 +38,7 @@ class RuleEffect(Request, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Ruled(msgspec.Struct, frozen=True, kw_only=True):
+class EffectRuling(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     action: str
     is_allowed: bool
@@ -66,11 +66,11 @@ class Compensated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("effect.list", "GET /api/v1/effects", Access.VIEWER, commands=("effect list", "task retry", "task show"))
-async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
+async def list_effects(context: OperationContext, asked: ListEffects) -> EffectPage:
     """Lists effects, of the newest tasks first."""
     rows, following = await gate.effect_page(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         task_ids=None if asked.task_id is None else [bounds.task_number(asked.task_id)],
         state=asked.state,
         after=asked.after,
@@ -80,56 +80,56 @@ async def list_effects(clerk: Clerk, asked: ListEffects) -> EffectPage:
 
 
 @operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
-async def list_rules(clerk: Clerk, asked: ListNames) -> RulePage:
+async def list_rules(context: OperationContext, asked: ListNames) -> RulePage:
     """Lists who may do which effect. What is not listed is open to every action."""
-    rows = await authority.rules(clerk.database, clerk.tenant_id)
+    rows = await authority.rules(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", asked.after, asked.limit)
     return RulePage(rules=page, next=following)
 
 
 @operation("effect.allow", "POST /api/v1/effects/{name}/allow", Access.ADMIN)
-async def allow_effect(clerk: Clerk, asked: RuleEffect) -> Ruled:
+async def allow_effect(context: OperationContext, asked: RuleEffect) -> EffectRuling:
     """Allows an effect to an action, or to every action that has no ruling of its own."""
-    return await _rule(clerk, asked, is_allowed=True)
+    return await _rule(context, asked, is_allowed=True)
 
 
 @operation("effect.deny", "POST /api/v1/effects/{name}/deny", Access.ADMIN)
-async def deny_effect(clerk: Clerk, asked: RuleEffect) -> Ruled:
+async def deny_effect(context: OperationContext, asked: RuleEffect) -> EffectRuling:
     """Denies an effect to an action, or to every action that has no ruling of its own."""
-    return await _rule(clerk, asked, is_allowed=False)
+    return await _rule(context, asked, is_allowed=False)
 
 
-async def _rule(clerk: Clerk, asked: RuleEffect, *, is_allowed: bool) -> Ruled:
+async def _rule(context: OperationContext, asked: RuleEffect, *, is_allowed: bool) -> EffectRuling:
     is_changed = await authority.rule(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         asked.name,
         asked.action,
         is_allowed=is_allowed,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
     )
-    return Ruled(effect=asked.name, action=asked.action, is_allowed=is_allowed, is_changed=is_changed)
+    return EffectRuling(effect=asked.name, action=asked.action, is_allowed=is_allowed, is_changed=is_changed)
 
 
-@operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202, once=Once.STORED)
-async def compensate_effect(clerk: Clerk, asked: Compensate) -> Compensated:
+@operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202, once=KeyUse.STORED)
+async def compensate_effect(context: OperationContext, asked: Compensate) -> Compensated:
     """Undoes an effect by the action registered for it, once."""
 
     def answer(done: Compensation) -> Compensated:
         return Compensated(task_id=done.task_id, action=done.action, is_new=done.is_new)
 
     done = await compensate(
-        clerk.database,
-        clerk.engine.catalog,
-        clerk.tenant_id,
+        context.database,
+        context.engine.catalog,
+        context.tenant_id,
         asked.idempotency_key,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
-        once=clerk.once,
+        once=context.once,
         answer=answer,
     )
-    clerk.engine.bell.ring(lanes=() if done.lane_id is None else (done.lane_id,))
+    context.engine.notifier.notify(lanes=() if done.lane_id is None else (done.lane_id,))
     return answer(done)
 
 

@@ -9,7 +9,7 @@ from holdfast.core.explain.gates import Check
 from holdfast.core.explain.task import Explanation
 
 
-class Why(msgspec.Struct, frozen=True, kw_only=True):
+class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task, a run or a node is where it is, and what would move it."""
 
     task_id: str | UnsetType = UNSET
@@ -29,9 +29,9 @@ def why_of(
     task_id: str | UnsetType = UNSET,
     run_id: str | UnsetType = UNSET,
     node: str | UnsetType = UNSET,
-) -> Why:
+) -> ExplanationView:
     """The explanation of one of them."""
-    return Why(
+    return ExplanationView(
         task_id=task_id,
         run_id=run_id,
         node=node,

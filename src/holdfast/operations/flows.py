@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.identity.access import Access
 from holdfast.engine.queries import flows
 from holdfast.engine.queries.flows import FlowView
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import page_of
 from holdfast.operations.shared_types import ListNames
@@ -37,17 +37,17 @@ class FlowShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("flow.list", "GET /api/v1/flows", Access.VIEWER)
-async def list_flows(clerk: Clerk, asked: ListNames) -> FlowPage:
+async def list_flows(context: OperationContext, asked: ListNames) -> FlowPage:
     """Lists the flows that workers declared or somebody started, newest version first."""
-    rows = await flows.list_flows(clerk.database, clerk.tenant_id)
+    rows = await flows.list_flows(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)
     return FlowPage(flows=page, next=following)
 
 
 @operation("flow.show", "GET /api/v1/flows/{name}", Access.VIEWER, commands=("flow show", "flow graph"))
-async def show_flow(clerk: Clerk, asked: OfFlow) -> FlowShown:
+async def show_flow(context: OperationContext, asked: OfFlow) -> FlowShown:
     """Shows one flow with its whole definition."""
-    found = await clerk.engine.catalog.flows.read(clerk.tenant_id, asked.name, asked.version)
+    found = await context.engine.catalog.flows.read(context.tenant_id, asked.name, asked.version)
     return FlowShown(name=found.name, version=found.version, digest=found.digest(), definition=found.to_json())
 
 

@@ -9,14 +9,14 @@ from holdfast.client.run_events import RunEvent
 from holdfast.core.values.duration import seconds_of
 from holdfast.errors import WaitTimeout
 from holdfast.operations import run_follow, tasks
-from holdfast.operations.client import Desk
+from holdfast.operations.client import OperationClient
 from holdfast.operations.tasks import WAIT_SECONDS_MAX, WAITING, TaskEnding
 
 FIRST_WAIT_SECONDS_MAX = 1.0
 """How long the first request may wait: who answered it is known to be there, and is waited for when away later."""
 
 
-class Patience:
+class TimeLimit:
     """How much of a time limit is left."""
 
     def __init__(self, limit: str | float | None) -> None:
@@ -34,12 +34,14 @@ class Patience:
         return self._until is not None and time.monotonic() >= self._until
 
 
-async def ending_of(desk: Desk, task_id: str, timeout: str | float | None) -> TaskEnding:
+async def ending_of(operation_client: OperationClient, task_id: str, timeout: str | float | None) -> TaskEnding:
     """Wait for the end of a task; `WaitTimeout` if it takes longer."""
-    patience, wait_seconds_max = Patience(timeout), FIRST_WAIT_SECONDS_MAX
+    patience, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
         wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
-        found = await desk.ask(tasks.await_task, tasks.AwaitTask(task_id=task_id, wait_seconds=wait_seconds))
+        found = await operation_client.ask(
+            tasks.await_task, tasks.AwaitTask(task_id=task_id, wait_seconds=wait_seconds)
+        )
         wait_seconds_max = WAIT_SECONDS_MAX
         if found.state != WAITING:
             return found
@@ -50,12 +52,14 @@ async def ending_of(desk: Desk, task_id: str, timeout: str | float | None) -> Ta
             )
 
 
-async def end_of_run(desk: Desk, run_id: str, timeout: str | float | None) -> str:
+async def end_of_run(operation_client: OperationClient, run_id: str, timeout: str | float | None) -> str:
     """Wait for the end of a run and say which; `WaitTimeout` if it takes longer."""
-    patience, wait_seconds_max = Patience(timeout), FIRST_WAIT_SECONDS_MAX
+    patience, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
         wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
-        found = await desk.ask(run_follow.await_run, run_follow.AwaitRun(run_id=run_id, wait_seconds=wait_seconds))
+        found = await operation_client.ask(
+            run_follow.await_run, run_follow.AwaitRun(run_id=run_id, wait_seconds=wait_seconds)
+        )
         wait_seconds_max = WAIT_SECONDS_MAX
         if found.state != WAITING:
             return found.state
@@ -65,12 +69,12 @@ async def end_of_run(desk: Desk, run_id: str, timeout: str | float | None) -> st
             )
 
 
-async def events_of_run(desk: Desk, run_id: str, after: str) -> AsyncIterator[RunEvent]:
+async def events_of_run(operation_client: OperationClient, run_id: str, after: str) -> AsyncIterator[RunEvent]:
     """Events of a run after a cursor, until it is over and everything about it was told."""
     ended_by = ""
     while True:
         asked = run_follow.ReadRunEvents(run_id=run_id, after=after, ended_by=ended_by, wait_seconds=WAIT_SECONDS_MAX)
-        page = await desk.ask(run_follow.read_run_events, asked)
+        page = await operation_client.ask(run_follow.read_run_events, asked)
         for event in page.events:
             yield event
         after, ended_by = page.next, page.ended_by

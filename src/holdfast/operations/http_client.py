@@ -30,7 +30,7 @@ KEY_HEADER = "idempotency-key"
 DEV_HEADER = "x-dev-user"
 
 
-class RemoteDesk:
+class HttpClient:
     """Asks a server. `dev_user` is believed by a local one only."""
 
     def __init__(self, url: str, *, token: str | None = None, dev_user: str | None = None) -> None:
@@ -38,7 +38,7 @@ class RemoteDesk:
         self._headers = _headers(url, token, dev_user)
         self._http: httpx.AsyncClient | None = None
 
-    async def __aenter__(self) -> RemoteDesk:
+    async def __aenter__(self) -> HttpClient:
         try:
             import httpx
         except ModuleNotFoundError as error:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.values import bounds
-from holdfast.engine.idempotency import Once
+from holdfast.engine.idempotency import IdempotentRequest
 from holdfast.errors import Invalid
-from holdfast.operations.operation import Once as How
+from holdfast.operations.operation import KeyUse as How
 from holdfast.operations.operation import Operation, Q
 
 _ADVICE = {
@@ -27,7 +27,9 @@ _ADVICE = {
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
-def with_key(operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int) -> tuple[Q, Once | None]:
+def with_key(
+    operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int
+) -> tuple[Q, IdempotentRequest | None]:
     """The request with its key, and what keeps its answer; `Invalid` if the operation creates nothing."""
     if key is None:
         return asked, None
@@ -44,7 +46,7 @@ def with_key(operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id:
             except RecursionError:
                 raise Invalid("The request is nested too deep.", code="payload_too_deep") from None
             digest = hashlib.sha256(operation.name.encode() + b"\0" + encoded).digest()
-            return asked, Once(tenant_id=tenant_id, key=key, digest=digest)
+            return asked, IdempotentRequest(tenant_id=tenant_id, key=key, digest=digest)
         case None:
             raise Invalid(
                 f"{operation.name} takes no idempotency key.",

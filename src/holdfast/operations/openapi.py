@@ -18,7 +18,7 @@ EXECUTIONS = ("/dashboard/executions/{task_id}/retry", "/api/v1/executions/{task
 EVENTS = "/api/v1/events"
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong, as in RFC 9457; further fields say more."""
 
     type: str
@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     bodies = {operation.name: _body_type(operation) for operation in OPERATIONS}
     kinds = [operation.answer for operation in OPERATIONS] + [kind for kind in bodies.values() if kind is not None]
-    schemas, components = msgspec.json.schema_components([*kinds, RetriedExecution, Problem], ref_template=REF)
+    schemas, components = msgspec.json.schema_components([*kinds, RetriedExecution, ProblemBody], ref_template=REF)
     with_items(components)
     by_kind = dict(zip([id(kind) for kind in kinds], schemas, strict=False))
     for operation in OPERATIONS:
@@ -127,7 +127,7 @@ def _entry(operation: Operation[Any, Any], answer: Any, body: Any) -> dict[str, 
 
 def problems() -> dict[str, Any]:
     """What else may be answered, anywhere."""
-    problem = {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}
+    problem = {"application/problem+json": {"schema": {"$ref": REF.format(name="ProblemBody")}}}
     return {
         "4XX": {"description": "It cannot be done as asked; the code says why.", "content": problem},
         "5XX": {"description": "Something is away; try again.", "content": problem},

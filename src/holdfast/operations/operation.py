@@ -18,13 +18,13 @@ import msgspec
 from holdfast.core.identity.access import Access
 
 if TYPE_CHECKING:
-    from holdfast.operations.context import Clerk
+    from holdfast.operations.context import OperationContext
 
 ANSWER_SECONDS_MAX = 60.0
 _PATH_FIELD = re.compile(r"{(\w+)}")
 
 
-class Once(StrEnum):
+class KeyUse(StrEnum):
     """How an operation that creates something keeps an `Idempotency-Key`."""
 
     OWN = "own"
@@ -51,11 +51,11 @@ class Operation(Generic[Q, A]):
     access: Access
     request: type[Q]
     answer: type[A]
-    handler: Callable[[Clerk, Q], Coroutine[Any, Any, A]]
+    handler: Callable[[OperationContext, Q], Coroutine[Any, Any, A]]
     summary: str
     status: int
     commands: tuple[str, ...]
-    once: Once | None
+    once: KeyUse | None
     body_bytes_max: int
     seconds_max: float
     is_whole: bool
@@ -94,17 +94,17 @@ def operation(
     *,
     status: int = 200,
     commands: tuple[str, ...] | None = None,
-    once: Once | None = None,
+    once: KeyUse | None = None,
     body_bytes_max: int = 64 * 1024,
     seconds_max: float = ANSWER_SECONDS_MAX,
     is_whole: bool = False,
     is_bulk: bool = False,
     is_long: bool = False,
     in_vain: Callable[[Any], Any] | None = None,
-) -> Callable[[Callable[[Clerk, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
+) -> Callable[[Callable[[OperationContext, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
     """Declare the decorated handler as an operation; its types are the request and the answer, its doc the summary."""
 
-    def declare(handler: Callable[[Clerk, Q], Coroutine[Any, Any, A]]) -> Operation[Q, A]:
+    def declare(handler: Callable[[OperationContext, Q], Coroutine[Any, Any, A]]) -> Operation[Q, A]:
         hints = get_type_hints(handler)
         method, _, path = route.partition(" ")
         return Operation(

@@ -12,11 +12,11 @@ from holdfast.engine.limits import queues
 from holdfast.engine.limits.queues import QueueView
 from holdfast.engine.limits.quotas import QuotaView, change_quota, list_quotas
 from holdfast.errors import Invalid
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import page_of
 from holdfast.operations.quota_text import changed_quota
-from holdfast.operations.shared_types import ListNames, Nothing, Paused, Steer
+from holdfast.operations.shared_types import Empty, ListNames, NameAndReason, Paused
 
 
 class ListQueues(ListNames, frozen=True, kw_only=True):
@@ -64,83 +64,91 @@ class QueueNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.list", "GET /api/v1/queues", Access.VIEWER, commands=("queue list", "top"))
-async def list_queues(clerk: Clerk, asked: ListQueues) -> QueuePage:
+async def list_queues(context: OperationContext, asked: ListQueues) -> QueuePage:
     """Lists queues with their counts."""
-    rows = await queues.list_queues(clerk.database, clerk.tenant_id, with_history=asked.history)
+    rows = await queues.list_queues(context.database, context.tenant_id, with_history=asked.history)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
     return QueuePage(queues=page, next=following)
 
 
 @operation("queue.show", "GET /api/v1/queues/{name}", Access.VIEWER)
-async def show_queue(clerk: Clerk, asked: OfQueue) -> QueueView:
+async def show_queue(context: OperationContext, asked: OfQueue) -> QueueView:
     """Shows one queue with its counts and limits."""
-    await queues.require_queue(clerk.database, clerk.tenant_id, asked.name)
-    (view,) = await queues.list_queues(clerk.database, clerk.tenant_id, name=asked.name)
+    await queues.require_queue(context.database, context.tenant_id, asked.name)
+    (view,) = await queues.list_queues(context.database, context.tenant_id, name=asked.name)
     return view
 
 
 @operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR, commands=("queue pause", "queue drain"))
-async def pause_queue(clerk: Clerk, asked: Steer) -> Paused:
+async def pause_queue(context: OperationContext, asked: NameAndReason) -> Paused:
     """Stops a queue from handing out work; what runs goes on."""
-    is_changed = await queues.pause(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+    is_changed = await queues.pause(
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+    )
     return Paused(name=asked.name, paused=True, is_changed=is_changed)
 
 
 @operation("queue.resume", "POST /api/v1/queues/{name}/resume", Access.OPERATOR)
-async def resume_queue(clerk: Clerk, asked: Steer) -> Paused:
+async def resume_queue(context: OperationContext, asked: NameAndReason) -> Paused:
     """Lets a queue hand out work again."""
-    is_changed = await queues.resume(clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason)
+    is_changed = await queues.resume(
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+    )
     return Paused(name=asked.name, paused=False, is_changed=is_changed)
 
 
 @operation("queue.limit", "POST /api/v1/queues/{name}/limit", Access.OPERATOR)
-async def limit_queue(clerk: Clerk, asked: LimitQueue) -> QueueView:
+async def limit_queue(context: OperationContext, asked: LimitQueue) -> QueueView:
     """Limits a queue, or lifts limits."""
     if asked.running is asked.per_second is asked.retries is asked.retry_share is UNSET:
         raise _nothing_named()
-    await queues.ensure(clerk.database, clerk.tenant_id, bounds.valid_queue(asked.name))
+    await queues.ensure(context.database, context.tenant_id, bounds.valid_queue(asked.name))
     if asked.retries is not UNSET or asked.retry_share is not UNSET:
-        await _limit_retries(clerk, asked.name, asked.retries, asked.retry_share, asked.reason)
+        await _limit_retries(context, asked.name, asked.retries, asked.retry_share, asked.reason)
     if asked.running is not UNSET or asked.per_second is not UNSET:
         await queues.limit(
-            clerk.engine,
-            clerk.tenant_id,
+            context.engine,
+            context.tenant_id,
             asked.name,
             max_running=asked.running,
             starts_per_second=asked.per_second,
-            actor=clerk.actor,
+            actor=context.actor,
             reason=asked.reason,
         )
-    return await _queue(clerk, asked.name)
+    return await _queue(context, asked.name)
 
 
-async def _queue(clerk: Clerk, name: str) -> QueueView:
-    (view,) = await queues.list_queues(clerk.database, clerk.tenant_id, name=name, with_history=False)
+async def _queue(context: OperationContext, name: str) -> QueueView:
+    (view,) = await queues.list_queues(context.database, context.tenant_id, name=name, with_history=False)
     return view
 
 
 @operation("quota.list", "GET /api/v1/quotas", Access.VIEWER, commands=("queue limit",))
-async def show_quotas(clerk: Clerk, asked: Nothing) -> Quotas:
+async def show_quotas(context: OperationContext, asked: Empty) -> Quotas:
     """Lists the quotas on retries, and how much room they have."""
-    return Quotas(quotas=await list_quotas(clerk.database, clerk.tenant_id))
+    return Quotas(quotas=await list_quotas(context.database, context.tenant_id))
 
 
 @operation("quota.limit", "POST /api/v1/quotas", Access.OPERATOR, commands=("queue limit",))
-async def limit_retries(clerk: Clerk, asked: LimitRetries) -> Quotas:
+async def limit_retries(context: OperationContext, asked: LimitRetries) -> Quotas:
     """Sets or lifts the quota on the retries of all queues together; answers every quota there is."""
     if asked.retries is asked.retry_share is UNSET:
         raise _nothing_named()
-    await _limit_retries(clerk, None, asked.retries, asked.retry_share, asked.reason)
-    return Quotas(quotas=await list_quotas(clerk.database, clerk.tenant_id))
+    await _limit_retries(context, None, asked.retries, asked.retry_share, asked.reason)
+    return Quotas(quotas=await list_quotas(context.database, context.tenant_id))
 
 
 async def _limit_retries(
-    clerk: Clerk, queue: str | None, retries: str | UnsetType | None, share: str | UnsetType | None, reason: str
+    context: OperationContext,
+    queue: str | None,
+    retries: str | UnsetType | None,
+    share: str | UnsetType | None,
+    reason: str,
 ) -> None:
     def change(now: Quota | None) -> Quota | None:
         return changed_quota(now, retries, share)
 
-    await change_quota(clerk.engine, clerk.tenant_id, change, queue=queue, actor=clerk.actor, reason=reason)
+    await change_quota(context.engine, context.tenant_id, change, queue=queue, actor=context.actor, reason=reason)
 
 
 def _nothing_named() -> Invalid:
@@ -152,9 +160,9 @@ def _nothing_named() -> Invalid:
 
 
 @operation("queue.names", "GET /api/v1/queue-names", Access.VIEWER, commands=())
-async def name_queues(clerk: Clerk, asked: Nothing) -> QueueNames:
+async def name_queues(context: OperationContext, asked: Empty) -> QueueNames:
     """Names the first thousand queues."""
-    return QueueNames(names=await queues.queue_names(clerk.database, clerk.tenant_id))
+    return QueueNames(names=await queues.queue_names(context.database, context.tenant_id))
 
 
 OPERATIONS = (

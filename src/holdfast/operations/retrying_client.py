@@ -12,35 +12,35 @@ from types import TracebackType
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError, TooMany, WaitTimeout
-from holdfast.operations.client import Desk
-from holdfast.operations.follow import Patience
+from holdfast.operations.client import OperationClient
+from holdfast.operations.follow import TimeLimit
 from holdfast.operations.operation import Operation, Q
-from holdfast.store.database import AWAY, MISTAKEN
+from holdfast.store.database import BAD_CREDENTIALS, TRANSIENT
 
 A = TypeVar("A")
 
 PAUSE_SECONDS = 0.5
-_AWAY: tuple[type[Exception], ...] = (*AWAY, TooMany)
+_AWAY: tuple[type[Exception], ...] = (*TRANSIENT, TooMany)
 
 
-class PatientDesk:
+class RetryingClient:
     """Asks another desk, again and again while nobody answers there; `timeout` bounds how long it goes on with that."""
 
     def __init__(
         self,
-        desk: Desk,
+        operation_client: OperationClient,
         tell: Callable[[str], None],
         timeout: str | float | None = None,
         *,
         has_answered: bool = False,
     ) -> None:
-        self._desk = desk
+        self._desk = operation_client
         self._tell = tell
-        self._patience = Patience(timeout)
+        self._patience = TimeLimit(timeout)
         self._has_answered = has_answered
         self._is_away = False
 
-    async def __aenter__(self) -> PatientDesk:
+    async def __aenter__(self) -> RetryingClient:
         await self._desk.__aenter__()
         return self
 
@@ -79,7 +79,7 @@ class PatientDesk:
 
 def _may_come_back(error: Exception) -> bool:
     """Whether asking again may help: not where a password is refused or somebody else answers, nor after a wait."""
-    if isinstance(error, WaitTimeout) or isinstance(error.__cause__, MISTAKEN):
+    if isinstance(error, WaitTimeout) or isinstance(error.__cause__, BAD_CREDENTIALS):
         return False
     return not (isinstance(error, HoldfastError) and (error.code == "client_closed" or error.fields.get("is_lasting")))
 

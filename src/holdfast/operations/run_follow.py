@@ -14,9 +14,9 @@ from holdfast.engine.queries import status
 from holdfast.engine.queries.events import START, run_events_after
 from holdfast.engine.queries.status import RunProgress
 from holdfast.errors import Invalid, WaitTimeout
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
-from holdfast.operations.runs import OfRun, RunState
+from holdfast.operations.runs import OfRun, RunStateView
 from holdfast.operations.tasks import WAIT_SECONDS_MAX, WAITING, bounded_wait
 
 LOOK_SECONDS = 0.1
@@ -53,15 +53,15 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
     "GET /api/v1/runs/{run_id}/ending",
     Access.VIEWER,
     commands=("run start",),
-    in_vain=lambda asked: RunState(run_id=asked.run_id, state=WAITING),
+    in_vain=lambda asked: RunStateView(run_id=asked.run_id, state=WAITING),
 )
-async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
+async def await_run(context: OperationContext, asked: AwaitRun) -> RunStateView:
     """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
     try:
-        state = await clerk.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
+        state = await context.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
     except WaitTimeout:
-        return RunState(run_id=asked.run_id, state=WAITING)
-    return RunState(run_id=asked.run_id, state=state)
+        return RunStateView(run_id=asked.run_id, state=WAITING)
+    return RunStateView(run_id=asked.run_id, state=state)
 
 
 @operation(
@@ -71,14 +71,14 @@ async def await_run(clerk: Clerk, asked: AwaitRun) -> RunState:
     commands=("run watch",),
     in_vain=lambda asked: RunEvents(events=[], next=asked.after, ended_by=asked.ended_by, is_end=False),
 )
-async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
+async def read_run_events(context: OperationContext, asked: ReadRunEvents) -> RunEvents:
     """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
     number = bounds.run_number(asked.run_id)
     began_at = time.monotonic()
     until = began_at + min(max(0.0, asked.wait_seconds), WAIT_SECONDS_MAX)
     after, ended_by = asked.after, _xid(asked.ended_by)
     while True:
-        page = await run_events_after(clerk.database, clerk.tenant_id, number, after, ended_by=ended_by)
+        page = await run_events_after(context.database, context.tenant_id, number, after, ended_by=ended_by)
         after, ended_by = page.cursor, page.tail
         # A long history without a word of this run is read on as long as anybody may wait, and no longer.
         enough_at = until if page.is_all else began_at + WAIT_SECONDS_MAX
@@ -86,14 +86,14 @@ async def read_run_events(clerk: Clerk, asked: ReadRunEvents) -> RunEvents:
             break
         if page.is_all:
             await asyncio.sleep(LOOK_SECONDS)
-    events = await named_events(clerk.engine, number, page.events)
+    events = await named_events(context.engine, number, page.events)
     return RunEvents(events=events, next=after, ended_by=ended_by, is_end=page.is_end)
 
 
 @operation("run.progress", "GET /api/v1/runs/{run_id}/progress", Access.VIEWER, commands=("run watch",))
-async def run_progress(clerk: Clerk, asked: OfRun) -> RunProgress:
+async def run_progress(context: OperationContext, asked: OfRun) -> RunProgress:
     """Says how far a run is, without its nodes: cheap to ask again and again, however large it is."""
-    return await status.run_progress(clerk.database, clerk.tenant_id, bounds.run_number(asked.run_id))
+    return await status.run_progress(context.database, context.tenant_id, bounds.run_number(asked.run_id))
 
 
 def _xid(text: str) -> str:

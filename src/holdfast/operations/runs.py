@@ -13,15 +13,15 @@ from holdfast.engine.effects.gate import EffectView
 from holdfast.engine.lifecycle.runs import commands as run_commands
 from holdfast.engine.lifecycle.runs.redrive import Redriven
 from holdfast.engine.lifecycle.runs.start import RunOptions
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries import runs
 from holdfast.engine.queries.pages import moment_of, younger
-from holdfast.engine.queries.runs import RunLine, RunView, read_run
+from holdfast.engine.queries.runs import RunListRow, RunView, read_run
 from holdfast.engine.queries.status import NEW, run_state
 from holdfast.errors import Conflict, Invalid
-from holdfast.operations.context import Clerk
-from holdfast.operations.explanation import Why, why_of
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.explanation import ExplanationView, why_of
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, rows_of, words
 from holdfast.operations.submit import SUBMIT_BYTES_MAX
 
@@ -49,8 +49,8 @@ class ListRuns(Request, frozen=True, kw_only=True):
     limit: Limit = PAGE
 
 
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    runs: list[RunLine]
+class RunListPage(msgspec.Struct, frozen=True, kw_only=True):
+    runs: list[RunListRow]
     next: str | None
 
 
@@ -68,7 +68,7 @@ class StartRun(Request, frozen=True, kw_only=True):
     max_active: int | None = None
 
 
-class RunState(msgspec.Struct, frozen=True, kw_only=True):
+class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     state: str
 
@@ -144,28 +144,28 @@ class RunGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("run.list", "GET /api/v1/runs", Access.VIEWER)
-async def list_runs(clerk: Clerk, asked: ListRuns) -> RunPage:
+async def list_runs(context: OperationContext, asked: ListRuns) -> RunListPage:
     """Lists runs, newest first, in pages."""
     rows, following = await runs.run_page(
-        clerk.database,
-        clerk.engine.catalog,
-        clerk.tenant_id,
+        context.database,
+        context.engine.catalog,
+        context.tenant_id,
         states=words(asked.state),
         flow=asked.flow,
         tag=asked.tag,
         before=None if asked.before is None else bounds.run_number(asked.before),
         limit=rows_of(asked.limit),
     )
-    rows, is_end = younger(rows, lambda row: row.created_at, await moment_of(clerk.database, asked.since))
-    return RunPage(runs=rows, next=None if following is None or is_end else str(following))
+    rows, is_end = younger(rows, lambda row: row.created_at, await moment_of(context.database, asked.since))
+    return RunListPage(runs=rows, next=None if following is None or is_end else str(following))
 
 
 @operation(
-    "run.start", "POST /api/v1/runs", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+    "run.start", "POST /api/v1/runs", Access.OPERATOR, status=201, once=KeyUse.OWN, body_bytes_max=SUBMIT_BYTES_MAX
 )
-async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
+async def start_run(context: OperationContext, asked: StartRun) -> RunStateView:
     """Starts a run of a flow, or a copy of another run."""
-    client = clerk.client
+    client = context.client
     options = RunOptions(
         max_active=_positive(asked.max_active),
         priority=None if asked.priority is None else bounds.valid_priority(asked.priority),
@@ -187,8 +187,8 @@ async def start_run(clerk: Clerk, asked: StartRun) -> RunState:
     state = NEW
     if asked.key is not None:
         # It may stand for a run that was started before.
-        state = await run_state(clerk.database, clerk.tenant_id, bounds.run_number(run.run_id))
-    return RunState(run_id=run.run_id, state=state)
+        state = await run_state(context.database, context.tenant_id, bounds.run_number(run.run_id))
+    return RunStateView(run_id=run.run_id, state=state)
 
 
 def _positive(count: int | None) -> int | None:
@@ -198,23 +198,23 @@ def _positive(count: int | None) -> int | None:
 
 
 @operation("run.show", "GET /api/v1/runs/{run_id}", Access.VIEWER)
-async def show_run(clerk: Clerk, asked: OfRun) -> RunView:
+async def show_run(context: OperationContext, asked: OfRun) -> RunView:
     """Shows one run with all its nodes."""
-    return await clerk.client.run(asked.run_id).show()
+    return await context.client.run(asked.run_id).show()
 
 
 @operation("run.why", "GET /api/v1/runs/{run_id}/why", Access.VIEWER)
-async def why_run(clerk: Clerk, asked: ExplainRun) -> Why:
+async def why_run(context: OperationContext, asked: ExplainRun) -> ExplanationView:
     """Explains why a run, or a node of it, is where it is."""
-    found = await clerk.client.run(asked.run_id).why(asked.node)
+    found = await context.client.run(asked.run_id).why(asked.node)
     return why_of(found, run_id=asked.run_id, node=msgspec.UNSET if asked.node is None else asked.node)
 
 
 @operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
-async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
+async def graph_run(context: OperationContext, asked: OfRun) -> RunGraph:
     """Gives the flow of a run as a graph, with where each node stands."""
     number = bounds.run_number(asked.run_id)
-    row, snapshot, nodes = await read_run(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    row, snapshot, nodes = await read_run(context.database, context.engine.catalog, context.tenant_id, number)
     names = [node.name for node in snapshot.plan.nodes]
     by_place = sorted(nodes, key=lambda node: int(node["node_no"]))
     return RunGraph(
@@ -242,10 +242,10 @@ async def graph_run(clerk: Clerk, asked: OfRun) -> RunGraph:
     )
 
 
-@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)
-async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
+@operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202, once=KeyUse.STORED)
+async def retry_run(context: OperationContext, asked: RetryRun) -> RunRetried:
     """Runs again what failed, with everything downstream of it."""
-    plan = await _planned(clerk, asked)
+    plan = await _planned(context, asked)
 
     def answer(done: Redriven) -> RunRetried:
         return RunRetried(
@@ -256,36 +256,36 @@ async def retry_run(clerk: Clerk, asked: RetryRun) -> RunRetried:
         )
 
     done = await run_commands.retry_run(
-        clerk.database,
-        clerk.engine.catalog,
-        clerk.tenant_id,
+        context.database,
+        context.engine.catalog,
+        context.tenant_id,
         bounds.run_number(asked.run_id),
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
         only=asked.node,
-        once=clerk.once,
+        once=context.once,
         answer=answer,
     )
-    await follow_up(clerk.engine, done.news)
+    await publish_and_propagate(context.engine, done.notifications)
     return answer(done)
 
 
-async def _planned(clerk: Clerk, asked: RetryRun) -> run_commands.PlannedRetry:
+async def _planned(context: OperationContext, asked: RetryRun) -> run_commands.PlannedRetry:
     """What would run again. A retry that was asked for before is not refused for having been done."""
-    if clerk.once is not None:
-        await clerk.once.look(clerk.database)
+    if context.once is not None:
+        await context.once.look(context.database)
     try:
-        return await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
+        return await context.client.run(asked.run_id).plan_retry(only=asked.node)
     except Conflict:
-        if clerk.once is not None:
-            await clerk.once.look(clerk.database)
+        if context.once is not None:
+            await context.once.look(context.database)
         raise
 
 
 @operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
-async def plan_retry(clerk: Clerk, asked: PlanRetry) -> RetryPlan:
+async def plan_retry(context: OperationContext, asked: PlanRetry) -> RetryPlan:
     """Says what a retry of a run would run again and which effects may repeat, and changes nothing."""
-    plan = await clerk.client.run(asked.run_id).plan_retry(only=asked.node)
+    plan = await context.client.run(asked.run_id).plan_retry(only=asked.node)
     return RetryPlan(
         run_id=asked.run_id,
         reset=plan.reset,
@@ -296,27 +296,27 @@ async def plan_retry(clerk: Clerk, asked: PlanRetry) -> RetryPlan:
 
 
 @operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)
-async def cancel_run(clerk: Clerk, asked: SteerRun) -> RunState:
+async def cancel_run(context: OperationContext, asked: SteerRun) -> RunStateView:
     """Ends a run: nothing more starts, what waits ends, what runs is asked to stop."""
-    run = clerk.client.run(asked.run_id)
-    await run.cancel(asked.reason, actor=clerk.actor)
-    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+    run = context.client.run(asked.run_id)
+    await run.cancel(asked.reason, actor=context.actor)
+    return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
 
 
 @operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Access.OPERATOR)
-async def pause_run(clerk: Clerk, asked: SteerRun) -> RunState:
+async def pause_run(context: OperationContext, asked: SteerRun) -> RunStateView:
     """Starts no more nodes of a run until it is resumed."""
-    run = clerk.client.run(asked.run_id)
-    await run.pause(asked.reason, actor=clerk.actor)
-    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+    run = context.client.run(asked.run_id)
+    await run.pause(asked.reason, actor=context.actor)
+    return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
 
 
 @operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Access.OPERATOR)
-async def resume_run(clerk: Clerk, asked: SteerRun) -> RunState:
+async def resume_run(context: OperationContext, asked: SteerRun) -> RunStateView:
     """Lets a paused run go on."""
-    run = clerk.client.run(asked.run_id)
-    await run.resume(asked.reason, actor=clerk.actor)
-    return RunState(run_id=asked.run_id, state=(await run.show()).state)
+    run = context.client.run(asked.run_id)
+    await run.resume(asked.reason, actor=context.actor)
+    return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
 
 
 OPERATIONS = (

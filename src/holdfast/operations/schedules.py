@@ -19,10 +19,10 @@ from holdfast.engine.queries.schedules import ScheduleView, SlotView
 from holdfast.engine.schedules import commands as schedule_commands
 from holdfast.engine.schedules.commands import Fired, ScheduleDraft
 from holdfast.errors import Invalid
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, next_of
-from holdfast.operations.shared_types import ListNames, Paused, Steer
+from holdfast.operations.shared_types import ListNames, NameAndReason, Paused
 
 SLOTS_SHOWN = 10
 SLOTS_MAX = 1_000
@@ -80,21 +80,21 @@ class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("schedule.create", "POST /api/v1/schedules", Access.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
-async def create_schedule(clerk: Clerk, asked: CreateSchedule) -> ScheduleView:
+async def create_schedule(context: OperationContext, asked: CreateSchedule) -> ScheduleView:
     """Makes a schedule for an action or a flow that workers know."""
-    draft = _draft(clerk, asked)
-    engine = clerk.engine
+    draft = _draft(context, asked)
+    engine = context.engine
     if draft.is_flow:
-        snapshot = await engine.catalog.flows.newest(clerk.tenant_id, draft.target)
+        snapshot = await engine.catalog.flows.newest(context.tenant_id, draft.target)
         slot = {"scheduled_for": ""} if draft.wants_time else {}
         accept_run_input(snapshot.plan.definition.inputs, asked.input | slot)
     else:
         await declared_action(engine, draft.target)
-    await schedule_commands.create_schedule(clerk.database, clerk.tenant_id, draft, reason=asked.reason)
-    return await _read(clerk, draft.name)
+    await schedule_commands.create_schedule(context.database, context.tenant_id, draft, reason=asked.reason)
+    return await _read(context, draft.name)
 
 
-def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
+def _draft(context: OperationContext, asked: CreateSchedule) -> ScheduleDraft:
     if (asked.action is None) == (asked.flow is None):
         raise Invalid(
             "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give `action` or `flow`."
@@ -105,7 +105,7 @@ def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
         )
     draft = ScheduleDraft(
         name=asked.name,
-        origin=clerk.actor,
+        origin=context.actor,
         target=asked.action or asked.flow or "",
         is_flow=asked.flow is not None,
         cron=asked.cron,
@@ -123,61 +123,61 @@ def _draft(clerk: Clerk, asked: CreateSchedule) -> ScheduleDraft:
     return schedule_commands.valid_draft(draft)
 
 
-async def _read(clerk: Clerk, name: str) -> ScheduleView:
-    await schedules.find_schedule(clerk.database, clerk.tenant_id, name)
-    (view,) = await schedules.list_schedules(clerk.database, clerk.tenant_id, name=name)
+async def _read(context: OperationContext, name: str) -> ScheduleView:
+    await schedules.find_schedule(context.database, context.tenant_id, name)
+    (view,) = await schedules.list_schedules(context.database, context.tenant_id, name=name)
     return view
 
 
 @operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
-async def list_schedules(clerk: Clerk, asked: ListSchedules) -> SchedulePage:
+async def list_schedules(context: OperationContext, asked: ListSchedules) -> SchedulePage:
     """Lists schedules by name: when they fire next, and how they stand."""
     limit = valid_limit(asked.limit)
-    rows = await schedules.list_schedules(clerk.database, clerk.tenant_id, after=asked.after, limit=limit)
+    rows = await schedules.list_schedules(context.database, context.tenant_id, after=asked.after, limit=limit)
     return SchedulePage(schedules=rows, next=next_of(rows, limit, lambda row: row.name))
 
 
 @operation("schedule.show", "GET /api/v1/schedules/{name}", Access.VIEWER)
-async def show_schedule(clerk: Clerk, asked: ShowSchedule) -> ScheduleShown:
+async def show_schedule(context: OperationContext, asked: ShowSchedule) -> ScheduleShown:
     """Shows one schedule and what became of its newest slots."""
     if not 1 <= asked.slots <= SLOTS_MAX:
         raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {asked.slots}.", code="invalid_limit")
-    view = await _read(clerk, asked.name)
-    slots = await schedules.list_slots(clerk.database, clerk.tenant_id, asked.name, limit=asked.slots)
+    view = await _read(context, asked.name)
+    slots = await schedules.list_slots(context.database, context.tenant_id, asked.name, limit=asked.slots)
     return ScheduleShown(schedule=view, slots=slots)
 
 
 @operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Access.OPERATOR)
-async def pause_schedule(clerk: Clerk, asked: Steer) -> Paused:
+async def pause_schedule(context: OperationContext, asked: NameAndReason) -> Paused:
     """Fires nothing of a schedule until it is resumed."""
     done = await schedule_commands.pause(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
     return Paused(name=asked.name, paused=True, is_changed=done)
 
 
 @operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Access.OPERATOR)
-async def resume_schedule(clerk: Clerk, asked: Steer) -> Paused:
+async def resume_schedule(context: OperationContext, asked: NameAndReason) -> Paused:
     """Lets a schedule fire again."""
     done = await schedule_commands.resume(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
     return Paused(name=asked.name, paused=False, is_changed=done)
 
 
-@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202, once=Once.STORED)
-async def fire_schedule(clerk: Clerk, asked: Steer) -> Fired:
+@operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202, once=KeyUse.STORED)
+async def fire_schedule(context: OperationContext, asked: NameAndReason) -> Fired:
     """Fires a schedule now, also a paused one."""
     return await schedule_commands.fire(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason, once=clerk.once
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason, once=context.once
     )
 
 
 @operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)
-async def delete_schedule(clerk: Clerk, asked: Steer) -> ScheduleDeleted:
+async def delete_schedule(context: OperationContext, asked: NameAndReason) -> ScheduleDeleted:
     """Forgets a schedule and its slots; what it fired stays."""
     await schedule_commands.delete_schedule(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
     return ScheduleDeleted(name=asked.name, deleted=True)
 

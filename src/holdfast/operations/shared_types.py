@@ -8,15 +8,15 @@ from holdfast.operations.operation import Request
 from holdfast.operations.paging import NAMES_PAGE, Limit
 
 
-class Nothing(Request, frozen=True, kw_only=True):
+class Empty(Request, frozen=True, kw_only=True):
     """Nothing to say."""
 
 
-class Named(Request, frozen=True, kw_only=True):
+class NameRequest(Request, frozen=True, kw_only=True):
     name: str
 
 
-class Steer(Named, frozen=True, kw_only=True):
+class NameAndReason(NameRequest, frozen=True, kw_only=True):
     reason: str = ""
 
 

@@ -8,10 +8,10 @@ from holdfast.codec import json_codec
 from holdfast.core.identity.access import Access
 from holdfast.core.tasks.replay import Receipt, Recorded
 from holdfast.core.values import bounds
-from holdfast.engine.effects.steps import Step
+from holdfast.engine.effects.steps import StoredStep
 from holdfast.engine.queries import task_snapshot
 from holdfast.engine.queries.task_snapshot import Captured
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.store.catalog import Lane
 
@@ -60,7 +60,7 @@ class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
     output: msgspec.Raw
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a task was given, to run it elsewhere, and the attempt to compare that with."""
 
     task_id: str
@@ -76,11 +76,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
-async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
+async def snapshot_task(context: OperationContext, asked: ReadSnapshot) -> TaskSnapshot:
     """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
     number = bounds.task_number(asked.task_id)
     also = None if asked.effect is None or asked.key is None else (asked.effect, asked.key)
-    here = (clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    here = (context.database, context.engine.catalog, context.tenant_id, number)
     found = await task_snapshot.capture(*here, attempt=asked.attempt, also=also)
     recorded = None
     if (end := found.recorded) is not None:
@@ -93,7 +93,7 @@ async def snapshot_task(clerk: Clerk, asked: ReadSnapshot) -> Snapshot:
             traceback=end.traceback,
             output=json_codec.NULL if end.output is None else msgspec.Raw(end.output),
         )
-    return Snapshot(
+    return TaskSnapshot(
         task_id=str(found.task_id),
         run_id=None if found.run_id is None else str(found.run_id),
         action=found.lane.action,
@@ -123,7 +123,7 @@ def _receipt(known: Receipt) -> RecordedReceipt:
     )
 
 
-def captured_of(snapshot: Snapshot) -> Captured:
+def captured_of(snapshot: TaskSnapshot) -> Captured:
     """A snapshot as a replay takes it."""
     end = snapshot.recorded
     recorded = None
@@ -151,7 +151,7 @@ def captured_of(snapshot: Snapshot) -> Captured:
             )
             for one in snapshot.receipts
         ),
-        steps=tuple(Step(one.name, bytes.fromhex(one.digest), bytes(one.output)) for one in snapshot.steps),
+        steps=tuple(StoredStep(one.name, bytes.fromhex(one.digest), bytes(one.output)) for one in snapshot.steps),
     )
 
 

@@ -14,8 +14,8 @@ from holdfast.core.values import bounds
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks import copy
 from holdfast.engine.queries.status import NEW, task_state
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 
 SUBMIT_BYTES_MAX = 257 * 1024 * 1024
 
@@ -54,11 +54,11 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation(
-    "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=Once.OWN, body_bytes_max=SUBMIT_BYTES_MAX
+    "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=KeyUse.OWN, body_bytes_max=SUBMIT_BYTES_MAX
 )
-async def submit_task(clerk: Clerk, asked: SubmitTask) -> Submitted:
+async def submit_task(context: OperationContext, asked: SubmitTask) -> Submitted:
     """Hands in one task."""
-    return await hand_in(clerk.client, await declared_action(clerk.engine, asked.action), asked)
+    return await hand_in(context.client, await declared_action(context.engine, asked.action), asked)
 
 
 async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -> Submitted:
@@ -75,11 +75,11 @@ async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -
     "POST /api/v1/tasks/{task_id}/copy",
     Access.OPERATOR,
     status=201,
-    once=Once.OWN,
+    once=KeyUse.OWN,
     body_bytes_max=SUBMIT_BYTES_MAX,
     commands=("task submit",),
 )
-async def copy_task(clerk: Clerk, asked: CopyTask) -> Submitted:
+async def copy_task(context: OperationContext, asked: CopyTask) -> Submitted:
     """Hands in a copy of a task, linked to it."""
     options = copy.CopyOptions(
         queue=None if asked.queue is None else bounds.valid_queue(asked.queue),
@@ -89,9 +89,9 @@ async def copy_task(clerk: Clerk, asked: CopyTask) -> Submitted:
         tags=bounds.valid_tags(asked.tags),
     )
     number = bounds.task_number(asked.task_id)
-    accepted, lane = await copy.copy_task(clerk.engine, clerk.tenant_id, number, asked.input, options)
+    accepted, lane = await copy.copy_task(context.engine, context.tenant_id, number, asked.input, options)
     [task_id] = accepted.task_ids
-    state = await _state_of(clerk.engine, task_id, asked.key)
+    state = await _state_of(context.engine, task_id, asked.key)
     return Submitted(task_id=str(task_id), action=lane.action, queue=lane.queue, state=state)
 
 

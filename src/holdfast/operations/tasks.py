@@ -9,17 +9,17 @@ from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
 from holdfast.engine.lifecycle.dead_letters.requeue import Requeued
 from holdfast.engine.lifecycle.tasks.retry import retry
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries import task_detail
 from holdfast.engine.queries import tasks as listing
 from holdfast.engine.queries.explain_run import why
 from holdfast.engine.queries.pages import valid_limit
-from holdfast.engine.queries.task_detail import Note, TaskView
-from holdfast.engine.queries.tasks import Place, TaskRow
+from holdfast.engine.queries.task_detail import AttemptNote, TaskView
+from holdfast.engine.queries.tasks import TaskCursor, TaskRow
 from holdfast.errors import Invalid, WaitTimeout
-from holdfast.operations.context import Clerk
-from holdfast.operations.explanation import Why, why_of
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.explanation import ExplanationView, why_of
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, rows_of, words
 from holdfast.operations.submit import copy_task, submit_task
 
@@ -68,7 +68,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-class TaskState(msgspec.Struct, frozen=True, kw_only=True):
+class TaskStateView(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str
     state: str
 
@@ -80,7 +80,7 @@ class AwaitTask(Request, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task failed, and what was decided."""
 
     code: str
@@ -95,7 +95,7 @@ class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str
     state: str
     output: msgspec.Raw = msgspec.field(default_factory=lambda: json_codec.NULL)
-    error: Fault | None = None
+    error: TaskFailure | None = None
 
 
 class ReadLogs(Request, frozen=True, kw_only=True):
@@ -111,68 +111,68 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
     """What attempts said; `next` is where to go on, also after the last line so far."""
 
     state: str
-    notes: list[Note]
+    notes: list[AttemptNote]
     next: str | None
     is_all: bool
 
 
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
-async def list_tasks(clerk: Clerk, asked: ListTasks) -> TaskPage:
+async def list_tasks(context: OperationContext, asked: ListTasks) -> TaskPage:
     """Lists tasks, newest first, in pages."""
     rows, following = await listing.task_page(
-        clerk.database,
-        clerk.tenant_id,
+        context.database,
+        context.tenant_id,
         states=words(asked.state),
         queue=asked.queue,
         action=asked.action,
         tag=asked.tag,
         since=asked.since,
-        before=None if asked.before is None else Place.of(asked.before),
+        before=None if asked.before is None else TaskCursor.of(asked.before),
         limit=rows_of(asked.limit),
     )
     return TaskPage(tasks=rows, next=None if following is None else str(following))
 
 
 @operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)
-async def show_task(clerk: Clerk, asked: OfTask) -> TaskView:
+async def show_task(context: OperationContext, asked: OfTask) -> TaskView:
     """Shows one task in full."""
     number = bounds.task_number(asked.task_id)
-    return await task_detail.show_task(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)
+    return await task_detail.show_task(context.database, context.engine.catalog, context.tenant_id, number)
 
 
 @operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
-async def why_task(clerk: Clerk, asked: OfTask) -> Why:
+async def why_task(context: OperationContext, asked: OfTask) -> ExplanationView:
     """Explains why a task is where it is."""
-    return why_of(await clerk.client.why(asked.task_id), task_id=asked.task_id)
+    return why_of(await context.client.why(asked.task_id), task_id=asked.task_id)
 
 
-@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=Once.STORED)
-async def retry_task(clerk: Clerk, asked: SteerTask) -> Retried:
+@operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=KeyUse.STORED)
+async def retry_task(context: OperationContext, asked: SteerTask) -> Retried:
     """Runs a failed task again: a waiting retry now, one with budget left as a new generation."""
 
     def answer(done: Requeued) -> Retried:
         return Retried(task_id=str(done.task_id), attempt=done.attempt, status="queued")
 
-    engine, number = clerk.engine, bounds.task_number(asked.task_id)
+    engine, number = context.engine, bounds.task_number(asked.task_id)
     done = await retry(
         engine.database,
         engine.catalog,
-        clerk.tenant_id,
+        context.tenant_id,
         number,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
-        once=clerk.once,
+        once=context.once,
         answer=answer,
     )
-    await follow_up(engine, done.news)
+    await publish_and_propagate(engine, done.notifications)
     return answer(done)
 
 
 @operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
-async def cancel_task(clerk: Clerk, asked: SteerTask) -> TaskState:
+async def cancel_task(context: OperationContext, asked: SteerTask) -> TaskStateView:
     """Stops a task: at once, or by asking it."""
-    state = await clerk.client.cancel(asked.task_id, reason=asked.reason, actor=clerk.actor)
-    return TaskState(task_id=str(bounds.task_number(asked.task_id)), state=state)
+    state = await context.client.cancel(asked.task_id, reason=asked.reason, actor=context.actor)
+    return TaskStateView(task_id=str(bounds.task_number(asked.task_id)), state=state)
 
 
 @operation(
@@ -182,27 +182,27 @@ async def cancel_task(clerk: Clerk, asked: SteerTask) -> TaskState:
     commands=("task wait", "task watch"),
     in_vain=lambda asked: TaskEnding(task_id=asked.task_id, state=WAITING),
 )
-async def await_task(clerk: Clerk, asked: AwaitTask) -> TaskEnding:
+async def await_task(context: OperationContext, asked: AwaitTask) -> TaskEnding:
     """Waits a while for the end of a task, and says how it ended."""
     try:
-        ending = await clerk.client.ending(asked.task_id, timeout=bounded_wait(asked.wait_seconds))
+        ending = await context.client.ending(asked.task_id, timeout=bounded_wait(asked.wait_seconds))
     except WaitTimeout:
         return TaskEnding(task_id=asked.task_id, state=WAITING)
     error = None
     if ending.code is not None:
-        error = Fault(code=ending.code, type=ending.type, message=ending.message, sentence=ending.sentence)
+        error = TaskFailure(code=ending.code, type=ending.type, message=ending.message, sentence=ending.sentence)
     output = json_codec.NULL if ending.output is None else msgspec.Raw(ending.output)
     return TaskEnding(task_id=asked.task_id, state=ending.state, output=output, error=error)
 
 
 @operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Access.VIEWER)
-async def read_logs(clerk: Clerk, asked: ReadLogs) -> Logs:
+async def read_logs(context: OperationContext, asked: ReadLogs) -> Logs:
     """Reads what the attempts of a task logged, and how far they said they got."""
     number = bounds.task_number(asked.task_id)
-    state = (await why(clerk.database, clerk.engine.catalog, clerk.tenant_id, number)).state
+    state = (await why(context.database, context.engine.catalog, context.tenant_id, number)).state
     after = (0, 0) if asked.after is None else _place(asked.after)
     notes = await task_detail.read_notes(
-        clerk.database, clerk.tenant_id, number, attempt=asked.attempt, after=after, limit=valid_limit(asked.limit)
+        context.database, context.tenant_id, number, attempt=asked.attempt, after=after, limit=valid_limit(asked.limit)
     )
     place = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else asked.after
     return Logs(state=state, notes=notes, next=place, is_all=len(notes) < asked.limit)

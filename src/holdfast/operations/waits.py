@@ -11,12 +11,12 @@ from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
 from holdfast.engine.lifecycle.runs.approvals import answer_approval
 from holdfast.engine.lifecycle.runs.signals import Sent, send_by_hand
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries import waiting
 from holdfast.engine.queries.runs import show_run
 from holdfast.engine.queries.waiting import WaitView
-from holdfast.operations.context import Clerk
-from holdfast.operations.operation import Once, Request, operation
+from holdfast.operations.context import OperationContext
+from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, next_of, rows_of
 from holdfast.operations.submit import SUBMIT_BYTES_MAX
 
@@ -70,32 +70,34 @@ class SendSignal(Request, frozen=True, kw_only=True):
 
 
 @operation("run.waiting", "GET /api/v1/waits", Access.VIEWER)
-async def list_waits(clerk: Clerk, asked: ListWaits) -> WaitPage:
+async def list_waits(context: OperationContext, asked: ListWaits) -> WaitPage:
     """Lists nodes of runs that wait for an approval or an event, with what would answer them; oldest runs first."""
     after = 0 if asked.after is None else bounds.task_number(asked.after)
     limit = rows_of(asked.limit)
-    rows = await waiting.list_waits(clerk.database, clerk.engine.catalog, clerk.tenant_id, after=after, limit=limit)
+    rows = await waiting.list_waits(
+        context.database, context.engine.catalog, context.tenant_id, after=after, limit=limit
+    )
     return WaitPage(waits=rows, next=next_of(rows, limit, lambda row: row.task_id))
 
 
 @operation("run.approve", "POST /api/v1/runs/{run_id}/nodes/{node}/approve", Access.OPERATOR)
-async def approve_node(clerk: Clerk, asked: ApproveNode) -> NodeAnswered:
+async def approve_node(context: OperationContext, asked: ApproveNode) -> NodeAnswered:
     """Gives the approval that a node waits for, once; one that has not begun to wait takes it when it does."""
-    return await _answer(clerk, asked.run_id, asked.node, is_given=True, reason=asked.reason)
+    return await _answer(context, asked.run_id, asked.node, is_given=True, reason=asked.reason)
 
 
 @operation("run.reject", "POST /api/v1/runs/{run_id}/nodes/{node}/reject", Access.OPERATOR)
-async def reject_node(clerk: Clerk, asked: RejectNode) -> NodeAnswered:
+async def reject_node(context: OperationContext, asked: RejectNode) -> NodeAnswered:
     """Refuses the approval that a node waits for, once: the node fails."""
     reason = bounds.required_reason(asked.reason)
-    return await _answer(clerk, asked.run_id, asked.node, is_given=False, reason=reason)
+    return await _answer(context, asked.run_id, asked.node, is_given=False, reason=reason)
 
 
-async def _answer(clerk: Clerk, run_id: str, node: str, *, is_given: bool, reason: str) -> NodeAnswered:
+async def _answer(context: OperationContext, run_id: str, node: str, *, is_given: bool, reason: str) -> NodeAnswered:
     number = bounds.run_number(run_id)
-    where = (clerk.database, clerk.engine.catalog, clerk.tenant_id)
-    done = await answer_approval(*where, number, node, is_given=is_given, actor=clerk.actor, reason=reason)
-    await follow_up(clerk.engine, done.news)
+    where = (context.database, context.engine.catalog, context.tenant_id)
+    done = await answer_approval(*where, number, node, is_given=is_given, actor=context.actor, reason=reason)
+    await publish_and_propagate(context.engine, done.notifications)
     return NodeAnswered(
         run_id=run_id,
         node=node,
@@ -106,24 +108,29 @@ async def _answer(clerk: Clerk, run_id: str, node: str, *, is_given: bool, reaso
 
 
 @operation(
-    "run.signal", "POST /api/v1/signals", Access.OPERATOR, status=201, once=Once.STORED, body_bytes_max=SUBMIT_BYTES_MAX
+    "run.signal",
+    "POST /api/v1/signals",
+    Access.OPERATOR,
+    status=201,
+    once=KeyUse.STORED,
+    body_bytes_max=SUBMIT_BYTES_MAX,
 )
-async def send_signal(clerk: Clerk, asked: SendSignal) -> Sent:
+async def send_signal(context: OperationContext, asked: SendSignal) -> Sent:
     """Tells runs that an event happened: those that wait for it, those that will, or one of them."""
     wait_key = bounds.valid_key(asked.name if asked.key is None else f"{asked.name}:{asked.key}")
-    bytes_max = clerk.engine.settings.limits.input_bytes_max
-    sent, news = await send_by_hand(
-        clerk.database,
-        clerk.engine.catalog,
-        clerk.tenant_id,
+    bytes_max = context.engine.settings.limits.input_bytes_max
+    sent, notifications = await send_by_hand(
+        context.database,
+        context.engine.catalog,
+        context.tenant_id,
         wait_key,
         json_codec.encode(asked.data, bytes_max=bytes_max, what="input"),
         run_id=None if asked.run_id is None else bounds.run_number(asked.run_id),
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
-        once=clerk.once,
+        once=context.once,
     )
-    await follow_up(clerk.engine, news)
+    await publish_and_propagate(context.engine, notifications)
     return sent
 
 

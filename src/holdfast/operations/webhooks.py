@@ -6,11 +6,11 @@ import msgspec
 
 from holdfast.core.identity.access import Access
 from holdfast.engine.webhooks import commands as webhook_commands
-from holdfast.engine.webhooks.commands import GRACE_SECONDS, Made, Tested, WebhookView
-from holdfast.operations.context import Clerk
+from holdfast.engine.webhooks.commands import GRACE_SECONDS, NewSecret, Tested, WebhookView
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import page_of
-from holdfast.operations.shared_types import ListNames, Named, Steer
+from holdfast.operations.shared_types import ListNames, NameAndReason, NameRequest
 
 
 class AddWebhook(Request, frozen=True, kw_only=True):
@@ -29,13 +29,13 @@ class WebhookPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class RotateWebhook(Steer, frozen=True, kw_only=True):
+class RotateWebhook(NameAndReason, frozen=True, kw_only=True):
     """For the grace, deliveries are signed with both secrets."""
 
     grace_seconds: float = GRACE_SECONDS
 
 
-class ResumeWebhook(Steer, frozen=True, kw_only=True):
+class ResumeWebhook(NameAndReason, frozen=True, kw_only=True):
     """`from_now` leaves out what happened meanwhile."""
 
     from_now: bool = False
@@ -47,83 +47,83 @@ class WebhookSteered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("webhook.add", "POST /api/v1/webhooks", Access.ADMIN, status=201)
-async def add_webhook(clerk: Clerk, asked: AddWebhook) -> Made:
+async def add_webhook(context: OperationContext, asked: AddWebhook) -> NewSecret:
     """Delivers events from now on to a URL; the secret that signs them is answered this once. A reporter has none."""
     return await webhook_commands.add_webhook(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         asked.name,
         asked.url,
         kinds=asked.kinds,
         queues=asked.queues,
         actions=asked.actions,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
     )
 
 
 @operation("webhook.list", "GET /api/v1/webhooks", Access.OPERATOR)
-async def list_webhooks(clerk: Clerk, asked: ListNames) -> WebhookPage:
+async def list_webhooks(context: OperationContext, asked: ListNames) -> WebhookPage:
     """Lists webhooks with how they fare."""
-    rows = await webhook_commands.list_webhooks(clerk.database, clerk.tenant_id)
+    rows = await webhook_commands.list_webhooks(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
     return WebhookPage(webhooks=page, next=following)
 
 
 @operation("webhook.show", "GET /api/v1/webhooks/{name}", Access.OPERATOR)
-async def show_webhook(clerk: Clerk, asked: Named) -> WebhookView:
+async def show_webhook(context: OperationContext, asked: NameRequest) -> WebhookView:
     """Shows one webhook."""
-    return await webhook_commands.show_webhook(clerk.database, clerk.tenant_id, asked.name)
+    return await webhook_commands.show_webhook(context.database, context.tenant_id, asked.name)
 
 
 @operation("webhook.remove", "DELETE /api/v1/webhooks/{name}", Access.ADMIN)
-async def remove_webhook(clerk: Clerk, asked: Steer) -> WebhookSteered:
+async def remove_webhook(context: OperationContext, asked: NameAndReason) -> WebhookSteered:
     """Delivers nothing more to a webhook and forgets it."""
     await webhook_commands.remove_webhook(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
     return WebhookSteered(name=asked.name)
 
 
 @operation("webhook.test", "POST /api/v1/webhooks/{name}/test", Access.ADMIN)
-async def test_webhook(clerk: Clerk, asked: Steer) -> Tested:
+async def test_webhook(context: OperationContext, asked: NameAndReason) -> Tested:
     """Sends a test event now and says what came back."""
     return await webhook_commands.try_webhook(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
 
 
 @operation("webhook.rotate", "POST /api/v1/webhooks/{name}/rotate", Access.ADMIN)
-async def rotate_webhook(clerk: Clerk, asked: RotateWebhook) -> Made:
+async def rotate_webhook(context: OperationContext, asked: RotateWebhook) -> NewSecret:
     """Makes another secret, answered this once."""
     return await webhook_commands.rotate_webhook(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         asked.name,
         grace_seconds=asked.grace_seconds,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
     )
 
 
 @operation("webhook.pause", "POST /api/v1/webhooks/{name}/pause", Access.OPERATOR)
-async def pause_webhook(clerk: Clerk, asked: Steer) -> WebhookSteered:
+async def pause_webhook(context: OperationContext, asked: NameAndReason) -> WebhookSteered:
     """Stops delivering; what happens meanwhile is delivered later."""
     is_changed = await webhook_commands.pause_webhook(
-        clerk.engine, clerk.tenant_id, asked.name, actor=clerk.actor, reason=asked.reason
+        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
     return WebhookSteered(name=asked.name, is_changed=is_changed)
 
 
 @operation("webhook.resume", "POST /api/v1/webhooks/{name}/resume", Access.OPERATOR)
-async def resume_webhook(clerk: Clerk, asked: ResumeWebhook) -> WebhookSteered:
+async def resume_webhook(context: OperationContext, asked: ResumeWebhook) -> WebhookSteered:
     """Delivers again, from where it stopped."""
     is_changed = await webhook_commands.resume_webhook(
-        clerk.engine,
-        clerk.tenant_id,
+        context.engine,
+        context.tenant_id,
         asked.name,
         from_now=asked.from_now,
-        actor=clerk.actor,
+        actor=context.actor,
         reason=asked.reason,
     )
     return WebhookSteered(name=asked.name, is_changed=is_changed)

@@ -18,10 +18,10 @@ from holdfast.engine.queries.pages import valid_limit
 from holdfast.engine.queries.workers import ActionView, WorkerView
 from holdfast.engine.workers.drain import drain_worker
 from holdfast.errors import Invalid, NotFound
-from holdfast.operations.context import Clerk
+from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
 from holdfast.operations.paging import Limit, next_of, page_of
-from holdfast.operations.shared_types import ListNames, Named
+from holdfast.operations.shared_types import ListNames, NameRequest
 
 WORKERS_PAGE = 100
 _PRESENT = ("active", "draining")
@@ -62,11 +62,11 @@ class SteerBreaker(Request, frozen=True, kw_only=True):
 
 
 @operation("worker.list", "GET /api/v1/workers", Access.VIEWER, commands=("worker list", "top"))
-async def list_workers(clerk: Clerk, asked: ListWorkers) -> WorkerPage:
+async def list_workers(context: OperationContext, asked: ListWorkers) -> WorkerPage:
     """Lists workers, present ones first."""
     before = None if asked.before is None else _place(asked.before)
     rows = await workers.list_workers(
-        clerk.database, limit=valid_limit(asked.limit), tenant_id=clerk.tenant_id, before=before
+        context.database, limit=valid_limit(asked.limit), tenant_id=context.tenant_id, before=before
     )
     following = next_of(rows, asked.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
     return WorkerPage(workers=rows, next=following)
@@ -80,16 +80,20 @@ def _place(text: str) -> tuple[bool, int]:
 
 
 @operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
-async def show_worker(clerk: Clerk, asked: OfWorker) -> WorkerView:
+async def show_worker(context: OperationContext, asked: OfWorker) -> WorkerView:
     """Shows one worker and what it holds."""
-    return await workers.show_worker(clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id)
+    return await workers.show_worker(context.database, _number(asked.worker_id), tenant_id=context.tenant_id)
 
 
 @operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
-async def drain(clerk: Clerk, asked: SteerWorker) -> WorkerView:
+async def drain(context: OperationContext, asked: SteerWorker) -> WorkerView:
     """Asks a worker to finish what it holds and take no more."""
     return await drain_worker(
-        clerk.database, _number(asked.worker_id), tenant_id=clerk.tenant_id, actor=clerk.actor, reason=asked.reason
+        context.database,
+        _number(asked.worker_id),
+        tenant_id=context.tenant_id,
+        actor=context.actor,
+        reason=asked.reason,
     )
 
 
@@ -104,19 +108,19 @@ def _number(worker_id: str) -> int:
 
 
 @operation("action.list", "GET /api/v1/actions", Access.VIEWER)
-async def list_actions(clerk: Clerk, asked: ListNames) -> ActionPage:
+async def list_actions(context: OperationContext, asked: ListNames) -> ActionPage:
     """Lists the actions that workers declared."""
-    rows = await workers.list_actions(clerk.database, clerk.tenant_id)
+    rows = await workers.list_actions(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
     return ActionPage(actions=page, next=following)
 
 
 @operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
-async def show_action(clerk: Clerk, asked: Named) -> ActionView:
+async def show_action(context: OperationContext, asked: NameRequest) -> ActionView:
     """Shows one action and its whole retry policy."""
-    if found := await workers.list_actions(clerk.database, clerk.tenant_id, name=asked.name):
+    if found := await workers.list_actions(context.database, context.tenant_id, name=asked.name):
         return found[0]
-    names = [row.name for row in await workers.list_actions(clerk.database, clerk.tenant_id)]
+    names = [row.name for row in await workers.list_actions(context.database, context.tenant_id)]
     near = get_close_matches(asked.name, names, n=1)
     raise NotFound(
         f"No worker declared the action {asked.name!r}.",
@@ -126,19 +130,19 @@ async def show_action(clerk: Clerk, asked: Named) -> ActionView:
 
 
 @operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Access.VIEWER, commands=("action breaker",))
-async def show_action_breaker(clerk: Clerk, asked: Named) -> BreakerView:
+async def show_action_breaker(context: OperationContext, asked: NameRequest) -> BreakerView:
     """Shows the circuit breaker of an action."""
-    return await show_breaker(clerk.database, clerk.tenant_id, asked.name)
+    return await show_breaker(context.database, context.tenant_id, asked.name)
 
 
 @operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Access.OPERATOR, commands=("action breaker",))
-async def steer_breaker(clerk: Clerk, asked: SteerBreaker) -> BreakerView:
+async def steer_breaker(context: OperationContext, asked: SteerBreaker) -> BreakerView:
     """Opens, closes or resets the circuit breaker of an action."""
     if asked.to == "open":
         required_reason(asked.reason)
-    await show_breaker(clerk.database, clerk.tenant_id, asked.name)
+    await show_breaker(context.database, context.tenant_id, asked.name)
     to = CircuitState(asked.to)
-    return await steer(clerk.engine, clerk.tenant_id, asked.name, to, actor=clerk.actor, reason=asked.reason)
+    return await steer(context.engine, context.tenant_id, asked.name, to, actor=context.actor, reason=asked.reason)
 
 
 class ListLaunches(Request, frozen=True, kw_only=True):
@@ -152,10 +156,10 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("launch.list", "GET /api/v1/launches", Access.VIEWER)
-async def list_launches(clerk: Clerk, asked: ListLaunches) -> Launches:
+async def list_launches(context: OperationContext, asked: ListLaunches) -> Launches:
     """Lists launches that are not over, oldest first."""
     limit = valid_limit(asked.limit)
-    return Launches(launches=await launch.list_launches(clerk.database, clerk.tenant_id, limit=limit))
+    return Launches(launches=await launch.list_launches(context.database, context.tenant_id, limit=limit))
 
 
 OPERATIONS = (

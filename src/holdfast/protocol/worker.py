@@ -43,7 +43,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] | None = None
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class DeclaredAction(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker's code says about one of its actions."""
 
     action: str
@@ -62,7 +62,7 @@ class Register(msgspec.Struct, frozen=True):
     slots: int = 1
     version: str = ""
     labels: dict[str, str] = {}
-    declares: list[Declared] = []
+    declares: list[DeclaredAction] = []
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +72,14 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds_max: float = WAIT_SECONDS_UNTOLD
 
 
-class Leaving(msgspec.Struct, frozen=True):
+class LeaveRequest(msgspec.Struct, frozen=True):
     """`stopped`: the worker was asked to stop, so what it still held is handed back and counts as no loss."""
 
     worker_id: Id
     stopped: bool = False
 
 
-class Left(msgspec.Struct, frozen=True):
+class LeaveAnswer(msgspec.Struct, frozen=True):
     """`known` false: there was no such worker, or it left before."""
 
     known: bool
@@ -109,7 +109,7 @@ class Wait(msgspec.Struct, frozen=True):
     takes_work: bool = True
 
 
-class Lease(msgspec.Struct, frozen=True):
+class LeaseProof(msgspec.Struct, frozen=True):
     """What proves the right to speak for an attempt."""
 
     task_id: Id
@@ -117,7 +117,7 @@ class Lease(msgspec.Struct, frozen=True):
     lease_token: UUID
 
 
-class Extended(msgspec.Struct, frozen=True, kw_only=True):
+class ExtendAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`. `busy`: it was not
     extended this time, because another transaction holds the task; the lease goes on until it expires, so ask again."""
 
@@ -127,7 +127,7 @@ class Extended(msgspec.Struct, frozen=True, kw_only=True):
     busy: bool = False
 
 
-class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
+class BeatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One beat for everything that a worker holds: task ids, and their tokens in the same order. `ended_ids` and
     `ended_tokens` are attempts that ended and whose reports have not been answered: kept likewise, but never lost by
     this, nor asked to stop."""
@@ -140,7 +140,7 @@ class Pulsed(msgspec.Struct, frozen=True, kw_only=True):
     health: dict[str, Any] = {}
 
 
-class Beaten(msgspec.Struct, frozen=True, kw_only=True):
+class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones.
     `busy`: not renewed this time, because other transactions hold these tasks, and not lost; what is in neither list is
     lost."""
@@ -155,7 +155,7 @@ class Beaten(msgspec.Struct, frozen=True, kw_only=True):
     busy: list[str] = []
 
 
-class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReportedFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker says about a failure; null is as good as nothing."""
 
     code: str | None = FAILED_CODE
@@ -170,7 +170,7 @@ class Reported(msgspec.Struct, frozen=True, omit_defaults=True):
     """The idempotency key of the effect that failed, where that ended the attempt."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class WorkerNote(msgspec.Struct, frozen=True):
     """Something an attempt said while it ran."""
 
     kind: Literal["log", "progress"]
@@ -183,14 +183,14 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_token: UUID
     status: Literal["completed", "succeeded", "failed", "timed_out", "lost", "canceled", "released"]
     outputs: msgspec.Raw = NOTHING
-    error: Reported | None = None
+    error: ReportedFailure | None = None
     events: list[Any] | None = []
-    """As `Said`; what is not is kept as a log line."""
+    """As `WorkerNote`; what is not is kept as a log line."""
     input: msgspec.Raw = NOTHING
     """What a node of a run was given, for its dead letter."""
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class ReportAccepted(msgspec.Struct, frozen=True):
     """A report that counts; a repeated one is answered as before."""
 
     task_id: str
@@ -215,7 +215,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     wait_seconds: float = 0.0
 
 
-class Handed(msgspec.Struct, frozen=True, kw_only=True):
+class HandedTask(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed task as a worker elsewhere gets it."""
 
     task_id: str
@@ -242,10 +242,10 @@ class Attach(msgspec.Struct, frozen=True):
     attempt: Any = 1
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a claim; `lost`, `canceled` and `busy` are of what the worker said it holds."""
 
-    tasks: list[Handed]
+    tasks: list[HandedTask]
     lost: list[str] = []
     canceled: list[str] = []
     busy: list[str] = []
@@ -254,7 +254,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 class Attached(msgspec.Struct, frozen=True):
     """What a one-shot token was swapped for. Nothing: the attempt could not have its input, and has failed."""
 
-    tasks: list[Handed]
+    tasks: list[HandedTask]
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -265,11 +265,11 @@ class Refused(msgspec.Struct, frozen=True):
     winner: str
 
 
-class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
+class ExchangeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a whole batch. `lost`, `canceled` and `busy` are of what the worker said it holds; leases of what
     is busy were not renewed this time, because other transactions hold these tasks."""
 
-    tasks: list[Handed]
+    tasks: list[HandedTask]
     accepted: int
     refused: list[Refused]
     lost: list[str]
@@ -281,7 +281,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     busy: list[str] = []
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class AttemptNotes(msgspec.Struct, frozen=True):
     """What one running attempt said, with its lease."""
 
     task_id: Id
@@ -290,13 +290,13 @@ class Spoken(msgspec.Struct, frozen=True):
     events: list[Any] | None
 
 
-class Progress(msgspec.Struct, frozen=True):
+class NotesRequest(msgspec.Struct, frozen=True):
     """What running attempts said."""
 
-    notes: list[Spoken]
+    notes: list[AttemptNotes]
 
 
-class Noted(msgspec.Struct, frozen=True):
+class NotesAnswer(msgspec.Struct, frozen=True):
     """How many notes were read; those after the end of a lease are dropped."""
 
     accepted: int
@@ -340,7 +340,7 @@ class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     message: str | None = None
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StepStored(msgspec.Struct, frozen=True):
     """It is on record."""
 
     kept: bool = True
@@ -370,7 +370,7 @@ class Recalled(msgspec.Struct, frozen=True):
     steps: list[StepView]
 
 
-class Hint(msgspec.Struct, frozen=True):
+class WaitAnswer(msgspec.Struct, frozen=True):
     """The answer to a wait. `work` false: the time is over, ask again. `stop`: an attempt of this worker was asked to
     stop; the next beat says which."""
 

@@ -25,19 +25,19 @@ from holdfast.client.client import Client
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.server import event_stream, execution_routes, health, metrics, openapi_routes, operation_routes
-from holdfast.server.auth.authenticator import Door
+from holdfast.server.auth.authenticator import Authenticator
 from holdfast.server.auth.client_address import require_safe_address
 from holdfast.server.connection import Connection, let_go
-from holdfast.server.endpoint import Endpoint, House, route
-from holdfast.server.event_tail import Tail
+from holdfast.server.endpoint import Endpoint, ServerState, route
+from holdfast.server.event_tail import EventTail
 from holdfast.server.problems import HANDLERS, on_http, problem
-from holdfast.server.rate_limit import Pace
+from holdfast.server.rate_limit import RateLimiter
 from holdfast.server.readiness import Readiness
 from holdfast.server.security_headers import SafeHeaders
 from holdfast.server.stream_limits import Streams
-from holdfast.server.tenant_clients import Clients
+from holdfast.server.tenant_clients import TenantClients
 from holdfast.server.worker_api import effects, launched, registration, routes
-from holdfast.server.worker_api.tenant_workers import Crews
+from holdfast.server.worker_api.tenant_workers import TenantWorkers
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *routes.ENDPOINTS,
@@ -71,21 +71,21 @@ class Addresses:
     internal_url: str
 
 
-def application(house: House, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette:
+def application(server_state: ServerState, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette:
     """Endpoints behind their doors. A path has one spelling, and what is not there is told to callers known only."""
 
     async def on_nothing(request: Request, error: Exception) -> Response:
         try:
-            await house.door.caller(request)
+            await server_state.door.caller(request)
         except HoldfastError as refusal:
             return problem(refusal)
         return await on_http(request, error)
 
     made = Starlette(
-        routes=[route(endpoint, house) for endpoint in endpoints],
+        routes=[route(endpoint, server_state) for endpoint in endpoints],
         exception_handlers={**HANDLERS, HTTPException: on_nothing},
     )
-    made.state.house = house
+    made.state.server_state = server_state
     made.router.redirect_slashes = False
     return made
 
@@ -145,34 +145,34 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
     settings = engine.settings
     require_safe_address(settings)
     _allow_connections()
-    house = House(
+    server_state = ServerState(
         engine=engine,
         client=Client.over(engine),
-        clients=Clients(engine),
-        door=Door(engine, clock=clock),
-        pace=Pace.of(settings.http),
-        crews=Crews(engine),
-        tail=Tail(engine),
+        clients=TenantClients(engine),
+        door=Authenticator(engine, clock=clock),
+        pace=RateLimiter.of(settings.http),
+        tenant_workers=TenantWorkers(engine),
+        tail=EventTail(engine),
         streams=Streams.of(settings.http),
         readiness=Readiness(engine.database),
         closing=asyncio.Event(),
     )
-    await house.door.require_some_identity()
+    await server_state.door.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(house.door.close)
-        stack.push_async_callback(house.close)
-        await stack.enter_async_context(house.crews)
-        stack.push_async_callback(_end, asyncio.create_task(house.lag.run(), name="holdfast-lag"))
+        stack.push_async_callback(server_state.door.close)
+        stack.push_async_callback(server_state.close)
+        await stack.enter_async_context(server_state.tenant_workers)
+        stack.push_async_callback(_end, asyncio.create_task(server_state.lag.run(), name="holdfast-lag"))
         # Bound before anything starts, so that a taken port is said at once.
         public = stack.enter_context(_bound(settings.host, settings.port, "HOLDFAST_PORT"))
         if settings.internal_address is None:
-            await stack.enter_async_context(_offered(house, ENDPOINTS, public))
+            await stack.enter_async_context(_offered(server_state, ENDPOINTS, public))
             yield Addresses(url=_url(public), internal_url=_url(public))
             return
         internal = stack.enter_context(_bound(*settings.internal_address, "HOLDFAST_INTERNAL_PORT"))
         for workers_here, bound in ((False, public), (True, internal)):
             offered = [one for one in ENDPOINTS if _is_for_all(one) or one.path.startswith(INTERNAL) == workers_here]
-            await stack.enter_async_context(_offered(house, offered, bound))
+            await stack.enter_async_context(_offered(server_state, offered, bound))
         yield Addresses(url=_url(public), internal_url=_url(internal))
 
 
@@ -186,11 +186,13 @@ def _is_for_all(endpoint: Endpoint) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.socket) -> AsyncIterator[None]:
+async def _offered(
+    server_state: ServerState, endpoints: Sequence[Endpoint], bound: socket.socket
+) -> AsyncIterator[None]:
     """Answer on one socket while the block runs."""
     server = _Server(
         uvicorn.Config(
-            SafeHeaders(application(house, endpoints)),
+            SafeHeaders(application(server_state, endpoints)),
             http=Connection,
             lifespan="off",
             ws="none",
@@ -207,9 +209,9 @@ async def _offered(house: House, endpoints: Sequence[Endpoint], bound: socket.so
         yield
     finally:
         # Whoever waits gets an answer, so that nobody holds up the end.
-        house.closing.set()
-        house.tail.close()
-        await house.crews.lobby.close()
+        server_state.closing.set()
+        server_state.tail.close()
+        await server_state.tenant_workers.wait_registry.close()
         server.stop()
         await asyncio.gather(running, return_exceptions=True)
 

@@ -10,23 +10,23 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from holdfast.errors import Invalid
-from holdfast.server.endpoint import Asked
+from holdfast.server.endpoint import ApiRequest
 
 T = TypeVar("T")
 
 
-async def while_here(asked: Asked, work: Coroutine[Any, Any, T]) -> T:
+async def while_here(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
     """The result of something that may take its time, as long as the worker that asked waits for it."""
     try:
-        with asked.house.streams.wait(asked.caller):
+        with asked.server_state.streams.wait(asked.caller):
             return await _first(asked, work)
     finally:
         work.close()
 
 
-async def while_open(asked: Asked, work: Coroutine[Any, Any, T], in_vain: T) -> T:
+async def while_open(asked: ApiRequest, work: Coroutine[Any, Any, T], in_vain: T) -> T:
     """The same for anybody else, who may have so many waits open; `in_vain` when the server stops meanwhile."""
-    streams, closing = asked.house.streams, asked.house.closing
+    streams, closing = asked.server_state.streams, asked.server_state.closing
     try:
         streams.require_stream(asked.caller)
         with streams.stream(asked.caller):
@@ -42,7 +42,7 @@ async def _then(event: asyncio.Event, value: T) -> T:
     return value
 
 
-async def _first(asked: Asked, *works: Coroutine[Any, Any, T]) -> T:
+async def _first(asked: ApiRequest, *works: Coroutine[Any, Any, T]) -> T:
     """The result of whichever ends first; the others are stopped, and all of them if the caller hangs up."""
     doing = [asyncio.create_task(work) for work in works]
     leaving = asyncio.create_task(_left(asked))
@@ -58,7 +58,7 @@ async def _first(asked: Asked, *works: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(*doing, leaving, return_exceptions=True)
 
 
-async def _left(asked: Asked) -> None:
+async def _left(asked: ApiRequest) -> None:
     """Wait until the caller is gone. What is left of a body that nobody reads comes first."""
     while (await asked.request.receive())["type"] != "http.disconnect":
         pass

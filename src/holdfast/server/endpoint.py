@@ -21,18 +21,18 @@ from holdfast.client.client import Client
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.metrics import Measure
 from holdfast.errors import Forbidden, HoldfastError, Invalid, StoreUnreadable, Unauthorized
-from holdfast.server.auth.authenticator import Door
+from holdfast.server.auth.authenticator import Authenticator
 from holdfast.server.auth.caller import NOBODY, Access, Caller, authorize
-from holdfast.server.event_tail import Tail
+from holdfast.server.event_tail import EventTail
 from holdfast.server.long_reads import LongReads
-from holdfast.server.loop_lag import Lag
-from holdfast.server.rate_limit import Pace
+from holdfast.server.loop_lag import LoopLag
+from holdfast.server.rate_limit import RateLimiter
 from holdfast.server.readiness import Readiness
 from holdfast.server.stream_limits import Streams
-from holdfast.server.tenant_clients import Clients
+from holdfast.server.tenant_clients import TenantClients
 from holdfast.server.worker_api.remote_workers import RemoteWorkers
-from holdfast.server.worker_api.tenant_workers import Crews
-from holdfast.store.database import AWAY
+from holdfast.server.worker_api.tenant_workers import TenantWorkers
+from holdfast.store.database import TRANSIENT
 
 T = TypeVar("T")
 
@@ -46,22 +46,22 @@ BODY_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class ServerState:
     """What handlers work with. One per server."""
 
     engine: Engine
     client: Client
     """For what is about the whole installation; `clients` are for one tenant each."""
-    clients: Clients
-    door: Door
-    pace: Pace
-    crews: Crews
-    tail: Tail
+    clients: TenantClients
+    door: Authenticator
+    pace: RateLimiter
+    tenant_workers: TenantWorkers
+    tail: EventTail
     streams: Streams
     readiness: Readiness
     closing: asyncio.Event
     measure: Measure = field(default_factory=Measure)
-    lag: Lag = field(default_factory=Lag)
+    lag: LoopLag = field(default_factory=LoopLag)
     long_reads: LongReads = field(default_factory=LongReads)
 
     async def close(self) -> None:
@@ -71,26 +71,26 @@ class House:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """One request, after the door: who asks, and of what."""
 
     request: Request
     caller: Caller
-    house: House
+    server_state: ServerState
 
     @property
     def engine(self) -> Engine:
         """The engine of the caller's tenant; the whole one where nobody had to say who they are: show nothing of it."""
-        return self.house.engine if self.caller is NOBODY else self.house.engine.of(self.caller.tenant_id)
+        return self.server_state.engine if self.caller is NOBODY else self.server_state.engine.of(self.caller.tenant_id)
 
     def client(self) -> AbstractContextManager[Client]:
         """What carries out operations for the caller's tenant, while the block runs."""
-        return self.house.clients.of(self.caller.tenant_id)
+        return self.server_state.clients.of(self.caller.tenant_id)
 
     @property
     def workers(self) -> RemoteWorkers:
         """The worker contract for the caller's tenant."""
-        return self.house.crews.of(self.caller.tenant_id)
+        return self.server_state.tenant_workers.of(self.caller.tenant_id)
 
     async def body(self, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
         """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
@@ -98,7 +98,7 @@ class Asked:
 
     async def require_welcome(self) -> None:
         """For answers that take their time: `Unauthorized` or `Forbidden` if the caller would not be let in again."""
-        if await self.house.door.caller(self.request) != self.caller:
+        if await self.server_state.door.caller(self.request) != self.caller:
             raise Unauthorized("This token is for something else by now.", advice="Ask again.")
 
     async def is_still_welcome(self) -> bool:
@@ -110,7 +110,7 @@ class Asked:
         return True
 
 
-Handler = Callable[[Asked], Awaitable[Response]]
+Handler = Callable[[ApiRequest], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,15 +135,15 @@ def worker_call(path: str, handler: Handler, *, takes: type, answers: type, acce
     return Endpoint(method="POST", path=path, access=access, handler=handler, takes=takes, answers=answers)
 
 
-def route(endpoint: Endpoint, house: House) -> Route:
+def route(endpoint: Endpoint, server_state: ServerState) -> Route:
     """The endpoint behind its door. Nothing of a body is read before the caller is known and may."""
 
     async def answer(request: Request) -> Response:
         try:
             answered = await admitted(request)
-            house.engine.database.outage.answered("requests")
+            server_state.engine.database.outage.answered("requests")
             return answered
-        except AWAY as error:
+        except TRANSIENT as error:
             if not endpoint.unreadable or (isinstance(error, HoldfastError) and error.code in _NOT_THE_DATABASE):
                 raise
             raise StoreUnreadable(endpoint.unreadable, advice="Try again.") from error
@@ -151,21 +151,21 @@ def route(endpoint: Endpoint, house: House) -> Route:
     async def admitted(request: Request) -> Response:
         is_counted = endpoint.access not in _NOT_COUNTED
         if endpoint.access is Access.PUBLIC:
-            return await endpoint.handler(Asked(request, NOBODY, house))
+            return await endpoint.handler(ApiRequest(request, NOBODY, server_state))
         try:
-            caller = await house.door.caller(request)
+            caller = await server_state.door.caller(request)
         except Unauthorized as error:
             if is_counted:
                 # Counted for nobody known only: else one of them could use up what all behind an address may send.
-                house.pace.admit_peer(house.door.peer(request))
+                server_state.pace.admit_peer(server_state.door.peer(request))
             error.code = endpoint.unauthorized_code
             raise
         if is_counted:
-            house.pace.admit_caller(caller.tenant_id, caller.actor)
+            server_state.pace.admit_caller(caller.tenant_id, caller.actor)
         try:
-            return await endpoint.handler(Asked(request, authorize(caller, endpoint.access), house))
+            return await endpoint.handler(ApiRequest(request, authorize(caller, endpoint.access), server_state))
         except Forbidden as error:
-            await house.door.denied(caller, f"{endpoint.method} {endpoint.path}", endpoint.access, error)
+            await server_state.door.denied(caller, f"{endpoint.method} {endpoint.path}", endpoint.access, error)
             raise
 
     return Route(endpoint.path, answer, methods=[endpoint.method])

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.engine.queries.events import cursor_of
 from holdfast.errors import Invalid
 from holdfast.server.auth.caller import Access
-from holdfast.server.endpoint import Asked, Endpoint
+from holdfast.server.endpoint import ApiRequest, Endpoint
 
 ALIVE_SECONDS = 30.0
 """The longest without a word, and without a look whether the reader is still welcome."""
@@ -25,11 +25,11 @@ ALIVE_PARTS = (0.8, 1.0)
 """Each reader has its own part of it: those who came together, after a restart, are not all told in one moment."""
 
 
-async def events(asked: Asked) -> Response:
+async def events(asked: ApiRequest) -> Response:
     """Events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
     header = asked.request.headers.get("last-event-id")
     given = header if header is not None else asked.request.query_params.get("after")
-    asked.house.streams.require_stream(asked.caller)
+    asked.server_state.streams.require_stream(asked.caller)
     return StreamingResponse(
         _stream(asked, _cursor(given) if given else None),
         media_type="text/event-stream",
@@ -45,12 +45,12 @@ def _cursor(given: str) -> str:
     return given
 
 
-async def _stream(asked: Asked, given: str | None) -> AsyncIterator[bytes]:
-    closing, asked_at = asked.house.closing, time.monotonic()
+async def _stream(asked: ApiRequest, given: str | None) -> AsyncIterator[bytes]:
+    closing, asked_at = asked.server_state.closing, time.monotonic()
     alive_seconds = ALIVE_SECONDS * random.uniform(*ALIVE_PARTS)
     async with AsyncExitStack() as stack:
-        stack.enter_context(asked.house.streams.stream(asked.caller))
-        follower = await stack.enter_async_context(asked.house.tail.following(asked.caller.tenant_id))
+        stack.enter_context(asked.server_state.streams.stream(asked.caller))
+        follower = await stack.enter_async_context(asked.server_state.tail.following(asked.caller.tenant_id))
         cursor = follower.cursor if given is None else given
         yield b": connected\n\n"
         while not closing.is_set():

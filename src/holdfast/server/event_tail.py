@@ -16,7 +16,7 @@ import msgspec
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.event_subjects import EventPlace, places_of
 from holdfast.engine.queries.events import Event, cursor_of, event_tail, position, told_after
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 
 log = logging.getLogger("holdfast.api")
 
@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.5
 BATCHES = 100
 
 
-class Page(msgspec.Struct, frozen=True):
+class EncodedPage(msgspec.Struct, frozen=True):
     """What came after one cursor, as it goes over the wire, up to another: the end of the last batch of it.
 
     Between `end` and `looked` there was nothing more of this tenant.
@@ -45,14 +45,14 @@ class Follower:
 
     def __init__(self, engine: Engine, tenant_id: int, cursor: str) -> None:
         self.cursor = cursor
-        self.page = Page(cursor, b"", cursor, cursor)
+        self.page = EncodedPage(cursor, b"", cursor, cursor)
         self.changed = asyncio.Event()
         self.readers = 0
         self._engine = engine
         self._tenant_id = tenant_id
         self.looked = cursor
 
-    async def read(self, cursor: str) -> Page:
+    async def read(self, cursor: str) -> EncodedPage:
         """What comes after a cursor now."""
         found = await told_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
         end = cursor
@@ -61,7 +61,7 @@ class Follower:
             end = f"{xid}:{seq}"
         places = await places_of(self._engine.database, found.events)
         lines = b"".join(map(told, found.events, places))
-        return Page(cursor, lines, end, found.cursor, found.is_all)
+        return EncodedPage(cursor, lines, end, found.cursor, found.is_all)
 
     async def follow(self) -> None:
         outage = self._engine.database.outage
@@ -71,7 +71,7 @@ class Follower:
                 while not await self.look():
                     pass
                 outage.answered("event stream")
-            except TROUBLE as error:
+            except ANY_DB_ERROR as error:
                 outage.failed("event stream", error)
 
     async def look(self) -> bool:
@@ -84,7 +84,7 @@ class Follower:
             self.wake()
         return page.is_all
 
-    def joined(self, page: Page) -> str:
+    def joined(self, page: EncodedPage) -> str:
         """Where a reader goes on that read a page for itself: with everybody, where that misses and repeats nothing."""
         if page.told:
             return page.end
@@ -102,7 +102,7 @@ class Follower:
         changed.set()
 
 
-class Tail:
+class EventTail:
     """The followers of one server: one for each tenant that somebody reads."""
 
     def __init__(self, engine: Engine) -> None:

@@ -10,18 +10,18 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from holdfast.errors import NotFound
-from holdfast.operations.context import Clerk, perform
+from holdfast.operations.context import OperationContext, perform
 from holdfast.operations.idempotency import with_key
 from holdfast.operations.openapi import RetriedExecution
 from holdfast.operations.tasks import SteerTask, retry_task
 from holdfast.server.auth.caller import Access
-from holdfast.server.endpoint import Asked, Endpoint, reply
+from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 from holdfast.server.operation_routes import KEY_HEADER, decode
 
 UNREADABLE = "The store of executions cannot be read."
 
 
-async def retry(asked: Asked) -> Response:
+async def retry(asked: ApiRequest) -> Response:
     """Run a failed execution again."""
     given = await decode(retry_task, asked)
     assert isinstance(given, SteerTask)
@@ -29,7 +29,7 @@ async def retry(asked: Asked) -> Response:
     try:
         with asked.client() as client:
             request, once = with_key(retry_task, given, key, client.engine.tenant_id)
-            found = await perform(retry_task, Clerk(client, asked.caller.actor, once), request)
+            found = await perform(retry_task, OperationContext(client, asked.caller.actor, once), request)
     except NotFound as error:
         raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
     return reply(RetriedExecution(task_id=found.task_id, attempt=found.attempt, status=found.status), retry_task.status)

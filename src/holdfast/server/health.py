@@ -5,17 +5,17 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from holdfast.server.auth.caller import Access
-from holdfast.server.endpoint import Asked, Endpoint, reply
+from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 
 
-async def healthz(_asked: Asked) -> Response:
+async def healthz(_asked: ApiRequest) -> Response:
     """This process answers."""
     return reply({"status": "ok"})
 
 
-async def readyz(asked: Asked) -> Response:
+async def readyz(asked: ApiRequest) -> Response:
     """It can reach its database, whose schema it knows."""
-    await asked.house.readiness.require()
+    await asked.server_state.readiness.require()
     return reply({"status": "ready"})
 
 

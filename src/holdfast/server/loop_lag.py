@@ -6,7 +6,7 @@ import asyncio
 import time
 
 
-class Lag:
+class LoopLag:
     """How late the event loop is: something is timed every so often, and the worst of the last readings is kept."""
 
     SECONDS = 0.25

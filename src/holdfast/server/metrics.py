@@ -15,7 +15,7 @@ from starlette.responses import Response
 from holdfast.core.webhooks import KINDS
 from holdfast.engine.queries.metrics import Measured
 from holdfast.server.auth.caller import Access
-from holdfast.server.endpoint import Asked, Endpoint
+from holdfast.server.endpoint import ApiRequest, Endpoint
 from holdfast.store.pool import PoolUse
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,12 +41,15 @@ class Metric:
     samples: Iterable[Sample] = field(default_factory=list)
 
 
-async def metrics(asked: Asked) -> Response:
+async def metrics(asked: ApiRequest) -> Response:
     """Every metric of the caller's tenant."""
     began = time.monotonic()
-    house = asked.house
-    measured = await house.measure.read(asked.engine.database, asked.caller.tenant_id)
-    told = [*of_work(measured), *of_process(asked.engine.database.use, house.lag.seconds, time.monotonic() - began)]
+    server_state = asked.server_state
+    measured = await server_state.measure.read(asked.engine.database, asked.caller.tenant_id)
+    told = [
+        *of_work(measured),
+        *of_process(asked.engine.database.use, server_state.lag.seconds, time.monotonic() - began),
+    ]
     return Response(page(told), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
 
 

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from holdfast import __version__
 from holdfast.operations.openapi import document
 from holdfast.server.auth.caller import Access
-from holdfast.server.endpoint import Asked, Endpoint
+from holdfast.server.endpoint import ApiRequest, Endpoint
 from holdfast.server.worker_api.openapi import contract
 
 
-async def openapi(_asked: Asked) -> Response:
+async def openapi(_asked: ApiRequest) -> Response:
     """Every operation with its types."""
     return Response(_encoded(), media_type="application/json")
 
@@ -24,7 +24,7 @@ def _encoded() -> bytes:
     return msgspec.json.encode(document())
 
 
-async def worker_openapi(_asked: Asked) -> Response:
+async def worker_openapi(_asked: ApiRequest) -> Response:
     """Every call of the worker contract with its types."""
     return Response(_contract(), media_type="application/json")
 
@@ -34,7 +34,7 @@ def _contract() -> bytes:
     return msgspec.json.encode(contract())
 
 
-async def front(_asked: Asked) -> Response:
+async def front(_asked: ApiRequest) -> Response:
     """Where to read on, for people who open the server's address."""
     return Response(_FRONT, media_type="application/json")
 

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from holdfast.client.client import Client
 from holdfast.errors import Forbidden, Invalid
-from holdfast.operations.context import Clerk, perform
+from holdfast.operations.context import OperationContext, perform
 from holdfast.operations.idempotency import with_key
 from holdfast.operations.operation import Operation, Request
 from holdfast.operations.registry import OPERATIONS
 from holdfast.server.disconnect import while_open
-from holdfast.server.endpoint import Asked, Endpoint, reply
+from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
 KEY_HEADER = "idempotency-key"
@@ -24,12 +24,15 @@ KEY_HEADER = "idempotency-key"
 def endpoint(operation: Operation[Any, Any]) -> Endpoint:
     """The route of an operation."""
 
-    async def answer(asked: Asked) -> Response:
+    async def answer(asked: ApiRequest) -> Response:
         request = await decode(operation, asked)
         key = asked.request.headers.get(KEY_HEADER)
-        with asked.house.long_reads.one() if operation.is_long else nullcontext(), _client(operation, asked) as client:
+        with (
+            asked.server_state.long_reads.one() if operation.is_long else nullcontext(),
+            _client(operation, asked) as client,
+        ):
             request, once = with_key(operation, request, key, client.engine.tenant_id)
-            doing = perform(operation, Clerk(client, asked.caller.actor, once), request)
+            doing = perform(operation, OperationContext(client, asked.caller.actor, once), request)
             if operation.in_vain is not None:
                 doing = while_open(asked, doing, operation.in_vain(request))
             found = await doing
@@ -38,7 +41,7 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
     return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)
 
 
-def _client(operation: Operation[Any, Any], asked: Asked) -> AbstractContextManager[Client]:
+def _client(operation: Operation[Any, Any], asked: ApiRequest) -> AbstractContextManager[Client]:
     """What carries it out: for the caller's tenant, or, for the installation's own tenant only, for all of it."""
     if not operation.is_whole:
         return asked.client()
@@ -48,10 +51,10 @@ def _client(operation: Operation[Any, Any], asked: Asked) -> AbstractContextMana
             code="installation_only",
             advice="Ask somebody of the default tenant.",
         )
-    return nullcontext(asked.house.client)
+    return nullcontext(asked.server_state.client)
 
 
-async def decode(operation: Operation[Any, Any], asked: Asked) -> Request:
+async def decode(operation: Operation[Any, Any], asked: ApiRequest) -> Request:
     """What was asked, as the operation takes it; `Invalid` for anything else."""
     given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
     if taken := sorted(set(given) & set(operation.path_fields)):
@@ -77,7 +80,7 @@ def _code(operation: Operation[Any, Any]) -> str:
     return "invalid_body" if operation.has_body else "invalid_query"
 
 
-async def _body(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
+async def _body(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, Any]:
     """The fields of the body; none without one."""
     headers = asked.request.headers
     if asked.request.query_params:
@@ -89,7 +92,7 @@ async def _body(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
     return await asked.body(dict[str, Any], bytes_max=bytes_max)
 
 
-def _query(operation: Operation[Any, Any], asked: Asked) -> dict[str, Any]:
+def _query(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, Any]:
     """The fields of the query; only lists may be given several times."""
     query, lists = asked.request.query_params, operation.list_fields()
     given: dict[str, Any] = {}

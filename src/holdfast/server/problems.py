@@ -29,7 +29,7 @@ from holdfast.errors import (
     Unauthorized,
     Unavailable,
 )
-from holdfast.store.database import AWAY, BROKEN
+from holdfast.store.database import CONNECTION_LOST, TRANSIENT
 from holdfast.store.outage import Outage
 
 log = logging.getLogger("holdfast.api")
@@ -67,7 +67,7 @@ CODE_STATUSES = {
 }
 """Codes whose status is not that of their branch."""
 
-_OUTAGE = (Unavailable, TimeoutError, *BROKEN)
+_OUTAGE = (Unavailable, TimeoutError, *CONNECTION_LOST)
 """The database is away, and not merely asking to try again."""
 
 _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
@@ -110,7 +110,7 @@ async def on_error(_request: Request, error: Exception) -> Response:
 
 async def on_away(_request: Request, error: Exception) -> Response:
     """The database is away, full, or asks to try again."""
-    outage: Outage = _request.app.state.house.engine.database.outage
+    outage: Outage = _request.app.state.server_state.engine.database.outage
     if isinstance(error, _OUTAGE):
         outage.failed("requests", error)
     else:
@@ -150,6 +150,6 @@ async def on_surprise(request: Request, error: Exception) -> Response:
 HANDLERS: dict[Any, Any] = {
     HoldfastError: on_error,
     HTTPException: on_http,
-    **dict.fromkeys((kind for kind in AWAY if not issubclass(kind, HoldfastError)), on_away),
+    **dict.fromkeys((kind for kind in TRANSIENT if not issubclass(kind, HoldfastError)), on_away),
     Exception: on_surprise,
 }

@@ -49,7 +49,7 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RateLimiter:
     """The limits of one server."""
 
     peers: Buckets
@@ -57,7 +57,7 @@ class Pace:
     tenants: Buckets
 
     @classmethod
-    def of(cls, settings: HttpSettings) -> Pace:
+    def of(cls, settings: HttpSettings) -> RateLimiter:
         return cls(
             peers=Buckets(settings.peer_requests_per_second, settings.peer_requests_burst),
             callers=Buckets(settings.caller_requests_per_second, settings.caller_requests_burst),

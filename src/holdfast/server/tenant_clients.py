@@ -19,18 +19,18 @@ CLIENTS_MAX = 64
 
 
 @dataclass(slots=True)
-class _Kept:
+class _OpenClient:
     client: Client
     users: int = 0
 
 
-class Clients:
+class TenantClients:
     """`with clients.of(tenant_id) as client` for as long as it is used; `close` when nobody asks any more."""
 
     def __init__(self, engine: Engine, *, most: int = CLIENTS_MAX) -> None:
         self._engine = engine
         self._most = most
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._kept: OrderedDict[int, _OpenClient] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class Clients:
     @contextmanager
     def of(self, tenant_id: int) -> Iterator[Client]:
         """A client that sees nothing of another tenant."""
-        kept = self._kept.pop(tenant_id, None) or _Kept(Client.over(self._engine.of(tenant_id)))
+        kept = self._kept.pop(tenant_id, None) or _OpenClient(Client.over(self._engine.of(tenant_id)))
         self._kept[tenant_id] = kept
         kept.users += 1
         try:

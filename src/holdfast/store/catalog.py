@@ -22,7 +22,7 @@ from holdfast.store.database import Database, Session
 from holdfast.store.flow_definitions import Flows
 from holdfast.store.run_inputs import StartedRuns
 from holdfast.store.statements import sql
-from holdfast.store.tenant_allowance import Allowance
+from holdfast.store.tenant_allowance import TenantAllowance
 
 _ENSURE_QUEUE = sql("ensure_queue")
 _ENSURE_LANE = sql("ensure_lane")
@@ -58,7 +58,7 @@ class Catalog:
         self._database = database
         self.flows = Flows(database)
         self.started = StartedRuns()
-        self.allowance = Allowance(database)
+        self.allowance = TenantAllowance(database)
         self._lane_ids: dict[tuple[int, str, str], int] = {}
         self._policy_ids: dict[tuple[int, RetryPolicy], int] = {}
         self._lanes: dict[int, Lane] = {}

@@ -22,17 +22,17 @@ import asyncpg
 from holdfast.errors import Unavailable
 from holdfast.net.sockets import notice_partitions
 from holdfast.store.errors import (
-    AWAY,
-    BROKEN,
-    IN_THE_WAY,
+    ANY_DB_ERROR,
+    BAD_CREDENTIALS,
+    CONNECTION_LOST,
     KEY_TAKEN,
-    LOCKED_OUT,
-    MISTAKEN,
+    LOCK_CONFLICT,
+    LOCK_TIMEOUT,
     NAME_TAKEN,
     READ_ONLY,
     REFUSED,
     STILL_USED,
-    TROUBLE,
+    TRANSIENT,
     UNFIT,
     is_refusal,
     outcome_unknown,
@@ -42,25 +42,25 @@ from holdfast.store.errors import (
 )
 from holdfast.store.outage import Outage
 from holdfast.store.pool import Pool, PoolUse
-from holdfast.store.server_identity import Watch, server_changed
-from holdfast.store.session import Patience, ScriptedSession, Session, Tap, begin_script
+from holdfast.store.server_identity import ServerIdentity, server_changed
+from holdfast.store.session import LockTimeouts, ScriptedSession, Session, Tap, begin_script
 
 __all__ = [
-    "AWAY",
-    "BROKEN",
-    "IN_THE_WAY",
+    "ANY_DB_ERROR",
+    "BAD_CREDENTIALS",
+    "CONNECTION_LOST",
     "KEY_TAKEN",
-    "LOCKED_OUT",
+    "LOCK_CONFLICT",
+    "LOCK_TIMEOUT",
     "MINIMUM_VERSION",
-    "MISTAKEN",
     "NAME_TAKEN",
     "READ_ONLY",
     "REFUSED",
     "STILL_USED",
-    "TROUBLE",
+    "TRANSIENT",
     "UNFIT",
     "Database",
-    "Patience",
+    "LockTimeouts",
     "Session",
     "Tap",
     "is_refusal",
@@ -115,9 +115,9 @@ class Database:
         direct_url: str | None = None,
         prepare: str = AUTO,
         repeats_itself: bool = False,
-        patience: Patience | None = None,
+        patience: LockTimeouts | None = None,
         outage: Outage | None = None,
-        watch: Watch | None = None,
+        watch: ServerIdentity | None = None,
     ) -> None:
         """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once. `patience` is
         that of its transactions, if not the usual."""
@@ -131,7 +131,7 @@ class Database:
         """A pooler showed itself."""
         self.is_utf8 = False
         """Whether every text can be said to it; known once it is open."""
-        self.watch = watch or Watch()
+        self.watch = watch or ServerIdentity()
         """Whether its connections still lead to the same server."""
         self._direct_url = direct_url
         self._prepare = prepare
@@ -154,7 +154,7 @@ class Database:
         await self._pool.close()
 
     def apart(
-        self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: Patience | None = None
+        self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: LockTimeouts | None = None
     ) -> Database:
         """The same way to the same server, for another event loop or other statements."""
         return Database(
@@ -165,7 +165,7 @@ class Database:
             repeats_itself=repeats_itself,
             patience=patience,
             outage=self.outage,
-            watch=Watch(self.watch.look),
+            watch=ServerIdentity(self.watch.look),
         )
 
     @property
@@ -183,7 +183,7 @@ class Database:
         """How busy this process's connections are."""
         return self._pool.use
 
-    async def connect(self, patience: Patience | None = None) -> Session:
+    async def connect(self, patience: LockTimeouts | None = None) -> Session:
         """A session of its own, outside the pool: for a worker's exchange and heartbeats."""
         settings = _SERVER_SETTINGS | _SAME_PLAN | _patience(patience)
         connection = await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings)
@@ -204,7 +204,7 @@ class Database:
         connection = await self._acquire()
         try:
             yield self._on(connection)
-        except BROKEN as error:
+        except CONNECTION_LOST as error:
             connection.terminate()
             raise outcome_unknown(error) from error
         except READ_ONLY as error:
@@ -251,7 +251,7 @@ class Database:
         connection = self._pool.take() or await self._acquire()
         try:
             return await use(self._on(connection), statement, *arguments)
-        except BROKEN as error:
+        except CONNECTION_LOST as error:
             connection.terminate()
             raise outcome_unknown(error) from error
         except READ_ONLY as error:
@@ -295,14 +295,14 @@ class Database:
         options = {"timeout": CONNECT_SECONDS_MAX, "server_settings": self._server_settings} | options
         try:
             connection = await self._connected(options)
-        except (*BROKEN, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
+        except (*CONNECTION_LOST, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
         notice_partitions(connection._transport.get_extra_info("socket"))
         try:
             await self.watch.greet(Session(connection))
         except BaseException as error:
             connection.terminate()
-            if isinstance(error, (*BROKEN, TimeoutError, asyncpg.PostgresError)):
+            if isinstance(error, (*CONNECTION_LOST, TimeoutError, asyncpg.PostgresError)):
                 raise unreachable(self.url, error) from error
             raise
         return connection
@@ -326,7 +326,7 @@ class Database:
         return {} if self.prepares else {"statement_cache_size": 0}
 
 
-def _patience(patience: Patience | None) -> dict[str, str]:
+def _patience(patience: LockTimeouts | None) -> dict[str, str]:
     """The same as settings of a connection; a pooler that refuses those is sent them with every transaction."""
     if patience is None:
         return {}

@@ -6,7 +6,7 @@ import asyncpg
 
 from holdfast.errors import HoldfastError, Unavailable
 
-BROKEN: tuple[type[Exception], ...] = (
+CONNECTION_LOST: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -22,11 +22,11 @@ BROKEN: tuple[type[Exception], ...] = (
 READ_ONLY = asyncpg.ReadOnlySQLTransactionError
 """A server that accepts no writes: a standby, or a primary that is being replaced. Nothing happened."""
 
-AWAY: tuple[type[Exception], ...] = (
+TRANSIENT: tuple[type[Exception], ...] = (
     Unavailable,
     READ_ONLY,
     TimeoutError,
-    *BROKEN,
+    *CONNECTION_LOST,
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.LockNotAvailableError,
@@ -35,7 +35,7 @@ AWAY: tuple[type[Exception], ...] = (
 )
 """For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
 
-MISTAKEN: tuple[type[Exception], ...] = (
+BAD_CREDENTIALS: tuple[type[Exception], ...] = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
 )
@@ -56,19 +56,19 @@ NAME_TAKEN = (asyncpg.DuplicateTableError, asyncpg.WrongObjectTypeError)
 STILL_USED = asyncpg.DependentObjectsStillExistError
 """Something else is built upon what was to go."""
 
-LOCKED_OUT = asyncpg.LockNotAvailableError
+LOCK_TIMEOUT = asyncpg.LockNotAvailableError
 """Others held a lock longer than this statement waits."""
 
-IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+LOCK_CONFLICT = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 """Others hold locks: nothing happened, and it may be tried again."""
 
-TROUBLE: tuple[type[Exception], ...] = (*AWAY, asyncpg.PostgresError)
+ANY_DB_ERROR: tuple[type[Exception], ...] = (*TRANSIENT, asyncpg.PostgresError)
 """Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
 
 
 def is_refusal(error: BaseException | None) -> bool:
     """Whether the server itself said no to a transaction, which then changed nothing; and will again, asked at once."""
-    return isinstance(error, asyncpg.PostgresError) and not isinstance(error, AWAY)
+    return isinstance(error, asyncpg.PostgresError) and not isinstance(error, TRANSIENT)
 
 
 def unreachable(url: str, error: BaseException) -> HoldfastError:

@@ -37,7 +37,7 @@ _CHANGES_SHOWN_MAX = 5
 _CHANGES_KEPT_MAX = 100
 
 
-class Snapshot(msgspec.Struct, frozen=True, eq=False):
+class FlowSnapshot(msgspec.Struct, frozen=True, eq=False):
     """What a run runs: the plan, and the lane, policy and priority of each node by number."""
 
     snapshot_id: int
@@ -56,7 +56,7 @@ class Flows:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._flow_ids: dict[tuple[int, str], int] = {}
-        self._snapshots: dict[int, Snapshot] = {}
+        self._snapshots: dict[int, FlowSnapshot] = {}
         self._plans: dict[int, Plan] = {}
 
     def forget_names(self) -> None:
@@ -98,7 +98,7 @@ class Flows:
             raise await self._not_found(tenant_id, name, version)
         return definition_of(row["definition"])
 
-    async def newest(self, tenant_id: int, name: str, version: int | None = None) -> Snapshot:
+    async def newest(self, tenant_id: int, name: str, version: int | None = None) -> FlowSnapshot:
         """What a run of a flow known by its name runs: its newest version, as last declared; `NotFound` if none was."""
         async with self._database.session() as session:
             found = await session.fetchval(_NEWEST_SNAPSHOT, tenant_id, name, version)
@@ -127,7 +127,7 @@ class Flows:
         policy_ids: list[int],
         priorities: list[int],
         child_ids: list[int],
-    ) -> Snapshot:
+    ) -> FlowSnapshot:
         """Give a definition with what its nodes run under its id."""
         columns = (lane_ids, policy_ids, priorities, child_ids)
         digest = hashlib.sha256(json.dumps(columns).encode()).digest()
@@ -135,7 +135,7 @@ class Flows:
         if found is None:
             await self._database.fetch(_ENSURE_SNAPSHOT, tenant_id, flow_id, digest, *columns)
             found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
-        snapshot = Snapshot(int(found), flow_id, tenant_id, plan, *columns)
+        snapshot = FlowSnapshot(int(found), flow_id, tenant_id, plan, *columns)
         self._snapshots[snapshot.snapshot_id] = snapshot
         return snapshot
 
@@ -143,19 +143,19 @@ class Flows:
         """The snapshots of a flow, or of one version of it, newest first."""
         return [row[0] for row in await self._database.fetch(_FIND_SNAPSHOTS, tenant_id, name, version)]
 
-    def snapshot(self, snapshot_id: int) -> Snapshot:
+    def snapshot(self, snapshot_id: int) -> FlowSnapshot:
         """A snapshot met before; call `learn` first."""
         return self._snapshots[snapshot_id]
 
     async def learn(self, snapshot_ids: Iterable[int], session: Session) -> None:
         """Read what is not cached yet of these snapshots, and of those that their nodes run."""
-        wanted, found = set(snapshot_ids), dict[int, Snapshot]()
+        wanted, found = set(snapshot_ids), dict[int, FlowSnapshot]()
         while fresh := [one for one in wanted if one and one not in self._snapshots and one not in found]:
             for row in await session.fetch(_READ_SNAPSHOTS, fresh):
                 snapshot_id, flow_id, tenant_id, definition, *columns = row
                 if (plan := self._plans.get(flow_id)) is None:
                     plan = self._plans[flow_id] = await _plan_of(definition)
-                found[snapshot_id] = Snapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
+                found[snapshot_id] = FlowSnapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
             wanted = {child for one in fresh for child in found[one].child_ids}
         # Not before: who finds one here, beside this or after it was cut off, asks for nothing that its nodes run.
         self._snapshots.update(found)

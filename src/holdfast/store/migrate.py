@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TypeVar
 
 from holdfast.errors import Unavailable
-from holdfast.store.database import IN_THE_WAY, Database, Session
+from holdfast.store.database import LOCK_CONFLICT, Database, Session
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
     for left in reversed(range(TRIES_MAX)):
         try:
             return await step()
-        except IN_THE_WAY:
+        except LOCK_CONFLICT:
             if not left:
                 raise
         await asyncio.sleep(random.uniform(*PAUSE_SECONDS))

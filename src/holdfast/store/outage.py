@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 
 from holdfast.errors import Unavailable
-from holdfast.store.errors import BROKEN
+from holdfast.store.errors import CONNECTION_LOST
 
 log = logging.getLogger("holdfast.outage")
 
-_AWAY = (Unavailable, TimeoutError, *BROKEN)
+_AWAY = (Unavailable, TimeoutError, *CONNECTION_LOST)
 _ALL = ""
 """Stands for everything that asks, among the parts."""
 

@@ -16,7 +16,7 @@ from holdfast.store.embedded.server import default_home, start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DatabaseLocation:
     """A database URL, and how to let go of what serves it."""
 
     url: str
@@ -26,7 +26,7 @@ class Place:
     """Where the embedded one keeps its data."""
 
 
-def find_place(settings: Settings, url: str | None = None) -> Place:
+def resolve_database(settings: Settings, url: str | None = None) -> DatabaseLocation:
     """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
     chosen = url or settings.url
     if is_server(chosen):
@@ -36,7 +36,7 @@ def find_place(settings: Settings, url: str | None = None) -> Place:
             advice="Give --url postgresql://…, or set HOLDFAST_URL to one; `holdfast work` and `attach` take either.",
         )
     if chosen:
-        return Place(url=database_url(chosen), is_embedded=False, close=lambda: None)
+        return DatabaseLocation(url=database_url(chosen), is_embedded=False, close=lambda: None)
     if settings.home is None and settings.env != "local":
         raise InvalidSettings(
             "No database is configured.",
@@ -44,4 +44,4 @@ def find_place(settings: Settings, url: str | None = None) -> Place:
             advice="Set HOLDFAST_URL, or HOLDFAST_ENV=local (or HOLDFAST_HOME) for the embedded database.",
         )
     server = start(settings.home or default_home())
-    return Place(url=server.url, is_embedded=True, close=server.close, home=server.home)
+    return DatabaseLocation(url=server.url, is_embedded=True, close=server.close, home=server.home)

@@ -14,18 +14,18 @@ from holdfast.errors import Unavailable
 from holdfast.store.session import Session
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ServerEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """The epoch of the server at the other end; `is_other`: since the one known before, it was not only restarted."""
 
     epoch: int
     is_other: bool
 
 
-Look = Callable[[Session, int], Awaitable[Seen]]
+Look = Callable[[Session, int], Awaitable[ServerEpoch]]
 """Given the epoch known before, answers the present one; begins it where no process has yet."""
 
 
-class Watch:
+class ServerIdentity:
     """What one pool knows of its server. Looks at nothing until it is told how."""
 
     def __init__(self, look: Look | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.store.errors import AWAY, BROKEN
+from holdfast.store.errors import CONNECTION_LOST, TRANSIENT
 
 
 class Tap(Protocol):
@@ -99,7 +99,7 @@ class Session:
             if isinstance(error, Exception):
                 await transaction.rollback()
                 return
-        except BROKEN:
+        except CONNECTION_LOST:
             pass
         self.connection.terminate()
 
@@ -117,11 +117,11 @@ class Session:
     async def close(self) -> None:
         try:
             await self.connection.close(timeout=2)
-        except AWAY:
+        except TRANSIENT:
             self.connection.terminate()
 
 
-class Patience(NamedTuple):
+class LockTimeouts(NamedTuple):
     """How long a transaction waits for a lock that another one holds, and how long it may hold its own while nothing is
     said in it."""
 
@@ -129,7 +129,7 @@ class Patience(NamedTuple):
     idle_seconds: float
 
 
-def begin_script(patience: Patience) -> str:
+def begin_script(patience: LockTimeouts) -> str:
     """Begin a transaction that has so much patience."""
     settings = ("lock_timeout", patience.lock_seconds), ("idle_in_transaction_session_timeout", patience.idle_seconds)
     return "begin; " + "; ".join(f"set local {name} = {max(1, round(seconds * 1000))}" for name, seconds in settings)
@@ -177,7 +177,7 @@ class ScriptedSession(Session):
             if isinstance(error, Exception):
                 await self.connection.execute(script)
                 return
-        except BROKEN:
+        except CONNECTION_LOST:
             pass
         self.connection.terminate()
 

@@ -14,7 +14,7 @@ import asyncpg
 
 from holdfast.errors import Unavailable
 from holdfast.store.database import Database, Session
-from holdfast.store.session import Patience, ScriptedSession, begin_script
+from holdfast.store.session import LockTimeouts, ScriptedSession, begin_script
 
 TENANT_ROLE = "holdfast_tenant"
 
@@ -86,12 +86,12 @@ class TenantDatabase(Database):
         return self._whole.can_listen
 
     def apart(
-        self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: Patience | None = None
+        self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: LockTimeouts | None = None
     ) -> Database:
         whole = self._whole.apart(sessions_max=sessions_max, repeats_itself=repeats_itself, patience=patience)
         return TenantDatabase(whole, self.tenant_id, is_apart=True)
 
-    async def connect(self, patience: Patience | None = None) -> Session:
+    async def connect(self, patience: LockTimeouts | None = None) -> Session:
         """Behind the wall too, whatever its patience."""
         return self._on((await super().connect(patience)).connection)
 

@@ -33,7 +33,7 @@ class _Known:
     counted_at: float = float("-inf")
 
 
-class Allowance:
+class TenantAllowance:
     """What the tenants of one database may still hand in, as far as this process knows."""
 
     def __init__(self, database: Database) -> None:

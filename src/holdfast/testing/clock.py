@@ -14,7 +14,7 @@ from holdfast.core.values.duration import seconds_of
 from holdfast.store.database import Database
 
 
-class Clock:
+class DatabaseClock:
     """Moves the time of one database. `reset` gives it back its own."""
 
     def __init__(self, database: Database) -> None:

@@ -1,7 +1,7 @@
 """Faults at an exact statement: for k = 1, 2, 3 … die before or after the k-th one, or lose its connection there.
 
-A `Fault` is a tap for a `Database`. Killing is done in a process of its own, forked by `Victims` from one that has
-everything imported, so a sweep over every k costs milliseconds each. What a victim said before it died is its
+A `StatementFault` is a tap for a `Database`. The process that is killed is forked by `ForkServer` from one that has
+imported everything, so a sweep over every k costs milliseconds each. What a victim said before it died is its
 acknowledgements: a promise made there must hold whatever happened next.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.store.database import Tap
 
 
-class Mode(StrEnum):
+class FaultMode(StrEnum):
     """What happens at the k-th statement; a commit counts as one."""
 
     KILL_BEFORE = "kill_before"
@@ -32,13 +32,13 @@ class Mode(StrEnum):
 
     @property
     def is_deadly(self) -> bool:
-        return self in (Mode.KILL_BEFORE, Mode.KILL_AFTER)
+        return self in (FaultMode.KILL_BEFORE, FaultMode.KILL_AFTER)
 
 
-class Fault:
+class StatementFault:
     """Strikes at the k-th statement, once for each time it is armed. `fired` tells whether there was one."""
 
-    def __init__(self, mode: Mode, k: int) -> None:
+    def __init__(self, mode: FaultMode, k: int) -> None:
         self._mode = mode
         self.arm(k)
 
@@ -50,12 +50,12 @@ class Fault:
 
     def before(self, statement: str) -> None:
         self._left -= 1
-        if self._left == 0 and self._mode in (Mode.KILL_BEFORE, Mode.CUT_BEFORE):
+        if self._left == 0 and self._mode in (FaultMode.KILL_BEFORE, FaultMode.CUT_BEFORE):
             self._strike(statement)
 
     def after(self, statement: str) -> None:
         # The server did what it was asked; nobody hears of it.
-        if self._left == 0 and self._mode in (Mode.KILL_AFTER, Mode.CUT_AFTER):
+        if self._left == 0 and self._mode in (FaultMode.KILL_AFTER, FaultMode.CUT_AFTER):
             self._strike(statement)
 
     def _strike(self, statement: str) -> None:
@@ -81,7 +81,7 @@ Act = Callable[[Stage], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ForkedResult:
     """What was heard of a victim: whether the fault struck, and everything said before."""
 
     fired: bool
@@ -91,7 +91,7 @@ class Told:
 CLOSE_SECONDS_MAX = 5.0
 
 
-class Victims:
+class ForkServer:
     """Runs acts of one Python file in processes that die where they are told."""
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class Victims:
             text=True,
         )
 
-    def run(self, act: str, *, url: str, mode: Mode, k: int, given: Any) -> Told:
+    def run(self, act: str, *, url: str, mode: FaultMode, k: int, given: Any) -> ForkedResult:
         """Run the function `act` of the file in a new process with the fault set."""
         assert self._mother.stdin is not None and self._mother.stdout is not None
         order = {"act": act, "url": url, "mode": mode, "k": k, "given": given}
@@ -113,7 +113,7 @@ class Victims:
         answer = json.loads(self._mother.stdout.readline())
         code = os.waitstatus_to_exitcode(answer["status"])
         assert code in (0, -signal.SIGKILL), f"{act} ended with exit code {code}: see its traceback on stderr"
-        return Told(fired=code != 0, said=answer["said"])
+        return ForkedResult(fired=code != 0, said=answer["said"])
 
     def close(self) -> None:
         assert self._mother.stdin is not None
@@ -124,7 +124,7 @@ class Victims:
             self._mother.kill()
             self._mother.wait()
 
-    def __enter__(self) -> Victims:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(

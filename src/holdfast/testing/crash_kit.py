@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.authoring.app import App
 from holdfast.authoring.flow.flow import BoundFlow, Flow
 from holdfast.client.client import Client
@@ -36,7 +36,7 @@ Watched = str | tuple[Any, str]
 
 async def crash_test(
     app: App,
-    action: Action[..., Any] | Bound[..., Any] | str,
+    action: Action[..., Any] | BoundAction[..., Any] | str,
     input: Mapping[str, Any] | None = None,
     *,
     watch: Sequence[Watched] = (),
@@ -47,7 +47,7 @@ async def crash_test(
     `watch` names functions (`"shop.mail.send"`, or an object and an attribute) that must not be called more often than
     in an undisturbed run. `prepare` gets the URL of the database before each round: to make tables, to reset fakes.
     """
-    name = action if isinstance(action, str) else action.action.name if isinstance(action, Bound) else action.name
+    name = action if isinstance(action, str) else action.action.name if isinstance(action, BoundAction) else action.name
 
     async def begin(client: Client) -> str:
         return (await client.submit(action, input or {})).task_id

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.authoring.action import Action, Isolation, in_process
 from holdfast.core.effects.effect import EffectState
 from holdfast.core.tasks.outcome import Completed, Failed, Outcome
-from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender
+from holdfast.engine.effects.gate import AnswerEffect, GateDecision, OpenEffect, Sender
 from holdfast.engine.effects.steps import KeepStep
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Claimed, Report, report_of
@@ -21,13 +21,13 @@ from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.engine.lifecycle.tasks.exchange import exchange
 from holdfast.engine.lifecycle.tasks.retry import retry
 from holdfast.engine.maintenance.loops import Loops
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import Invalid
-from holdfast.execution.dataset_writer import Datasets, Declared
-from holdfast.execution.effect_runner import Governed, takes_key
-from holdfast.execution.effect_store import Answer, Ask, Ledger, Request
+from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets
+from holdfast.execution.effect_runner import EffectRunner, takes_key
+from holdfast.execution.effect_store import Answer, Ask, DatabaseEffectStore, Request
 from holdfast.execution.runner import Runner
-from holdfast.execution.running_attempt import Held, Plan
+from holdfast.execution.running_attempt import AttemptPlan, RunningAttempt
 from holdfast.store.statements import sql
 from holdfast.testing.crash_report import Traces
 
@@ -121,8 +121,8 @@ class Round:
         catalog = self._engine.catalog
         await catalog.learn([claimed.lane_id], [claimed.policy_id])
         lane = catalog.lane(claimed.lane_id)
-        plan = Plan(self._actions[lane.action], lane, catalog.policy(claimed.policy_id))
-        held = Held(claimed, plan, LEASE_SECONDS, time.monotonic())
+        plan = AttemptPlan(self._actions[lane.action], lane, catalog.policy(claimed.policy_id))
+        held = RunningAttempt(claimed, plan, LEASE_SECONDS, time.monotonic())
         self._crashed.clear()
         running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(held))
         crashing = asyncio.create_task(self._crashed.wait())
@@ -139,7 +139,7 @@ class Round:
         async with self._engine.database.session() as session:
             done = await exchange(session, self._engine.catalog, claimer, reports, 1, now=time.monotonic())
         assert not done.settled.refused
-        await follow_up(self._engine, done.settled.news)
+        await publish_and_propagate(self._engine, done.settled.notifications)
         return done.claimed[0] if done.claimed else None
 
     async def _promote(self) -> bool:
@@ -172,29 +172,29 @@ class _Runner(Runner):
 
     def __init__(self, round_: Round, engine: Engine, threads: ThreadPoolExecutor, datasets: Datasets) -> None:
         bytes_max = engine.settings.limits.output_bytes_max
-        ledger = Ledger(engine)
+        effect_store = DatabaseEffectStore(engine)
         super().__init__(
             threads=threads,
             isolator=None,
             output_bytes_max=bytes_max,
-            ledger=ledger,
+            effect_store=effect_store,
             note=lambda *_said: None,
-            declared=Declared(engine.database, engine.settings.tenant, datasets),
+            declared=DeclaredDatasets(engine.database, engine.settings.tenant, datasets),
         )
         self._round = round_
         self._bytes_max = bytes_max
-        self._engines_ledger = ledger
+        self._engines_ledger = effect_store
 
-    def governed(self, held: Held) -> Governed:
+    def effect_runner(self, held: RunningAttempt) -> EffectRunner:
         assert held.stop is not None
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
-        ledger = self._engines_ledger
-        ask = ledger.asked_from_a_thread(sender) if is_blocking else ledger.asked_here(sender)
+        effect_store = self._engines_ledger
+        ask = effect_store.asked_from_a_thread(sender) if is_blocking else effect_store.asked_here(sender)
         return _Crashable(self._round, ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._bytes_max)
 
 
-class _Crashable(Governed):
+class _Crashable(EffectRunner):
     """Counts what is sent and kept, and passes a point before and after each."""
 
     def __init__(self, round_: Round, ask: Ask, *, is_blocking: bool, stop: threading.Event, bytes_max: int) -> None:
@@ -243,7 +243,7 @@ class _Crashable(Governed):
         label = f"{wanted.name} ({wanted.user_key or f'#{wanted.ordinal + 1}'})"
         await self._point(f"before the gate of {label}")
         gate = await self._inner(wanted)
-        assert isinstance(gate, Gate)
+        assert isinstance(gate, GateDecision)
         if gate.is_open:
             self._labels[gate.key] = label
             await self._point(f"after the gate of {label}, before it is sent")

@@ -68,7 +68,7 @@ class Databases:
         return await self._clone_template()
 
     async def take(self) -> str:
-        """A clone that was made beforehand, if there is one; the next is made meanwhile. For `run_apart`."""
+        """A clone that was made beforehand, if there is one; the next is made meanwhile. For `run_coroutine`."""
         assert runs_apart(), "what is made meanwhile needs a loop that goes on"
         spare, self._spare = self._spare, None
         found = await (spare or self._clone_template())
@@ -76,7 +76,7 @@ class Databases:
         return found
 
     async def give_back(self, url: str) -> None:
-        """Drop a clone meanwhile. For `run_apart`."""
+        """Drop a clone meanwhile. For `run_coroutine`."""
         assert runs_apart(), "what is dropped meanwhile needs a loop that goes on"
         dropping = asyncio.create_task(self.drop(url), name="holdfast-drop")
         self._dropping.add(dropping)
@@ -139,7 +139,7 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        """A connection to the server. Those `run_apart` used are kept: a clone is made while another is dropped."""
+        """A connection to the server. Those `run_coroutine` used are kept: a clone is made while another is dropped."""
         is_keeping = runs_apart()
         kept = self._kept.pop() if is_keeping and self._kept else None
         connection = kept if kept is not None and not kept.is_closed() else await asyncpg.connect(self.server_url)

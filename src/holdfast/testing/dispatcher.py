@@ -28,7 +28,7 @@ from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat, heartbeat
 from holdfast.engine.lifecycle.tasks.reap import OVERDUE_SECONDS, reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
@@ -38,13 +38,13 @@ from holdfast.engine.limits import queues
 from holdfast.engine.limits.breakers import BreakerView, show_breaker, steer
 from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.limits.quotas import set_quota
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries.dead_letters import LetterView, list_letters
 from holdfast.engine.schedules.fire import schedule_once
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
-from holdfast.testing.rows import AttemptRow, TaskRow
+from holdfast.testing.rows import AttemptRow, StoredTask
 from holdfast.testing.runs import Runs
 from holdfast.testing.schedules import Schedules
 
@@ -81,7 +81,7 @@ class Enqueued(msgspec.Struct, frozen=True):
     is_new: bool
 
 
-class Lease(msgspec.Struct, frozen=True):
+class HeldLease(msgspec.Struct, frozen=True):
     """What a worker holds after a claim."""
 
     claimed: Claimed
@@ -121,7 +121,7 @@ class Dispatcher:
     ) -> list[Enqueued]:
         """Accept one task for each input, otherwise like `task`."""
         self.know(task.action)
-        order = Order(
+        order = EnqueueOrder(
             tenant_id=self.engine.tenant_id,
             queue=task.queue,
             action=task.action,
@@ -140,7 +140,7 @@ class Dispatcher:
         """The incarnation behind a worker's name, registered on first use."""
         return (await self._claimer(worker)).identity.worker_id
 
-    async def claim(self, want: int, *, worker: str = "first") -> list[Lease]:
+    async def claim(self, want: int, *, worker: str = "first") -> list[HeldLease]:
         """Claim at most `want` tasks as the worker's loop would."""
         claimer = await self._claimer(worker)
         claimer.forget()
@@ -150,14 +150,14 @@ class Dispatcher:
         self.engine.catalog.guarded |= claimer.guarded
         return [await self._lease(one, worker) for one in claimed]
 
-    async def claim_one(self, *, worker: str = "first") -> Lease:
+    async def claim_one(self, *, worker: str = "first") -> HeldLease:
         """Claim the next task; `NotFound` if there is none to claim."""
         leases = await self.claim(1, worker=worker)
         if not leases:
             raise NotFound("There is nothing to claim.", code="nothing_to_claim")
         return leases[0]
 
-    async def claim_task(self, task_id: str, *, worker: str = "first") -> Lease:
+    async def claim_task(self, task_id: str, *, worker: str = "first") -> HeldLease:
         """Claim one named task, or raise the reason why not."""
         identity = (await self._claimer(worker)).identity
         async with self.engine.database.transaction() as session:
@@ -169,25 +169,25 @@ class Dispatcher:
         async with self.engine.database.session() as session:
             return await reserve(session, int(task_id), launch_seconds=launch_seconds)
 
-    async def attach(self, reservation: Reservation, *, worker: str = "first") -> Lease:
+    async def attach(self, reservation: Reservation, *, worker: str = "first") -> HeldLease:
         """Turn a reservation into the worker's lease."""
         identity = (await self._claimer(worker)).identity
         async with self.engine.database.session() as session:
             claimed = await attach(session, identity, reservation.task_id, reservation.attempt, reservation.token)
         return await self._lease(claimed, worker)
 
-    async def heartbeat(self, *leases: Lease) -> Beat:
+    async def heartbeat(self, *leases: HeldLease) -> Beat:
         """Beat for leases of one worker."""
         tokens = {lease.claimed.task_id: lease.token for lease in leases}
         async with self.engine.database.session() as session:
             return await heartbeat(session, leases[0].worker_id, tokens, lease_seconds=leases[0].seconds)
 
-    async def settle(self, lease: Lease, outcome: Outcome) -> None:
+    async def settle(self, lease: HeldLease, outcome: Outcome) -> None:
         """Report how an attempt ended; `LeaseLost` if the fence refused it."""
         report = report_of(lease.claimed, outcome)
         async with self.engine.database.transaction() as session:
             settled = await settle(session, self.engine.catalog, [report])
-        await follow_up(self.engine, settled.news)
+        await publish_and_propagate(self.engine, settled.notifications)
         if settled.refused:
             raise LeaseLost(
                 f"Attempt {lease.attempt} of task {lease.task_id} was not accepted: {settled.refused[0].winner}.",
@@ -208,7 +208,7 @@ class Dispatcher:
         engine = self.engine
         grace = engine.settings.worker.cancel_grace_seconds
         done = await schedule_once(engine.database, engine.catalog, grace_seconds=grace)
-        await follow_up(engine, done.news)
+        await publish_and_propagate(engine, done.notifications)
         return done.fired
 
     async def cancel(self, task_id: str, *, grace_seconds: float = 10.0, reason: str = "", actor: str = "test") -> str:
@@ -255,7 +255,7 @@ class Dispatcher:
         """One step of every campaign; answers how many letters were released."""
         engine = self.engine
         moved = await campaigns_once(engine.database, engine.catalog, silent_seconds=engine.silent_seconds)
-        await follow_up(self.engine, moved.news)
+        await publish_and_propagate(self.engine, moved.notifications)
         return moved.released
 
     async def letters(self, task_id: str) -> list[LetterView]:
@@ -309,12 +309,12 @@ class Dispatcher:
         """The worker shall take no more work."""
         await self.engine.database.fetch(_DRAIN, await self.worker_id(worker))
 
-    async def task(self, task_id: str) -> TaskRow:
+    async def task(self, task_id: str) -> StoredTask:
         """The task as the view `tasks` shows it."""
         row = await self.engine.database.fetchrow("select * from holdfast.tasks where task_id = $1", task_id)
         if row is None:
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-        return TaskRow.of(row)
+        return StoredTask.of(row)
 
     async def attempts(self, task_id: str) -> list[AttemptRow]:
         """The attempts of a task as the view `attempts` shows them, first to last."""
@@ -342,7 +342,7 @@ class Dispatcher:
             )
         return self._claimers[worker]
 
-    async def _lease(self, claimed: Claimed, worker: str) -> Lease:
+    async def _lease(self, claimed: Claimed, worker: str) -> HeldLease:
         await self.engine.catalog.learn([claimed.lane_id], [claimed.policy_id])
         identity = self._claimers[worker].identity
-        return Lease(claimed, worker, identity.worker_id, identity.lease_seconds)
+        return HeldLease(claimed, worker, identity.worker_id, identity.lease_seconds)

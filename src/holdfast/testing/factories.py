@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.tasks.failure import Failure
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.testing.dispatcher import Dispatcher, Lease
+from holdfast.testing.dispatcher import Dispatcher, HeldLease
 
 ACTION = "shop.charge"
 
@@ -63,7 +63,7 @@ def a_failure(message: str = "connection reset by peer", **options: Any) -> Fail
     return Failure(**{"code": "DAG_TASK_EXECUTION_EXCEPTION", "message": message, **options})
 
 
-async def a_running_task(dispatcher: Dispatcher, *, worker: str = "first", **options: Any) -> Lease:
+async def a_running_task(dispatcher: Dispatcher, *, worker: str = "first", **options: Any) -> HeldLease:
     """A task that `worker` holds."""
     task = await dispatcher.enqueue(a_task(**options))
     return await dispatcher.claim_task(task.task_id, worker=worker)

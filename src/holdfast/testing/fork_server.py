@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast.testing.crash import Fault, Mode, Stage
+from holdfast.testing.crash import FaultMode, Stage, StatementFault
 
 
 def main(arguments: list[str]) -> int:
@@ -53,7 +53,7 @@ def _die(acts: ModuleType, order: dict[str, Any], writing: int) -> None:
     try:
         stage = Stage(
             url=order["url"],
-            tap=Fault(Mode(order["mode"]), order["k"]),
+            tap=StatementFault(FaultMode(order["mode"]), order["k"]),
             given=order["given"],
             say=lambda word: _say(writing, word),
         )

@@ -19,7 +19,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks.reconcile import unclaimed_lanes
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import WaitTimeout
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.worker.runtime.worker import Worker
 
 LOOK_SECONDS = 0.01
@@ -76,7 +76,7 @@ async def run_until_idle(
     app: App,
     database: Engine | str,
     *,
-    clock: Clock | None = None,
+    clock: DatabaseClock | None = None,
     queues: Sequence[str] | None = None,
     seconds_max: float = 30.0,
 ) -> Summary:
@@ -123,7 +123,7 @@ class _Live(msgspec.Struct, frozen=True):
 class _Drain:
     """Repairs, looks and moves the clock beside a worker, until nothing is left or the time is up."""
 
-    def __init__(self, engine: Engine, worker: Worker, clock: Clock | None, seconds_max: float) -> None:
+    def __init__(self, engine: Engine, worker: Worker, clock: DatabaseClock | None, seconds_max: float) -> None:
         self._engine = engine
         self._worker = worker
         self._clock = clock
@@ -177,7 +177,7 @@ class _Drain:
         moments = [live.due_seconds, *([] if live.deadline_seconds is None else [live.deadline_seconds])]
         await self._clock.advance(seconds=max(0.0, min(moments)) + 0.001)
         # Nobody announces that a breaker may be tried again: workers find out when they look.
-        self._engine.bell.ring(lanes=await unclaimed_lanes(self._engine.database))
+        self._engine.notifier.notify(lanes=await unclaimed_lanes(self._engine.database))
 
     def _timeout(self, live: _Live) -> WaitTimeout:
         left = live.busy or live.waiting

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
-from holdfast.testing.clock import Clock
+from holdfast.testing.clock import DatabaseClock
 from holdfast.testing.databases import (
     HOME_VARIABLE,
     URL_VARIABLE,
@@ -28,7 +28,7 @@ from holdfast.testing.databases import (
     throw_away_home,
 )
 from holdfast.testing.dispatcher import Dispatcher
-from holdfast.testing.run_coroutine import run_apart
+from holdfast.testing.run_coroutine import run_coroutine
 
 UNSAFE_VARIABLE = "HOLDFAST_UNSAFE"
 _made_home = pytest.StashKey[Path]()
@@ -60,7 +60,7 @@ def holdfast_databases() -> Iterator[Databases]:
     try:
         yield databases
     finally:
-        run_apart(databases.close())
+        run_coroutine(databases.close())
         if server:
             server.close()
 
@@ -68,9 +68,9 @@ def holdfast_databases() -> Iterator[Databases]:
 @pytest.fixture
 def holdfast_url(holdfast_databases: Databases) -> Iterator[str]:
     """An empty, migrated database for one test."""
-    url = run_apart(holdfast_databases.take())
+    url = run_coroutine(holdfast_databases.take())
     yield url
-    run_apart(holdfast_databases.give_back(url))
+    run_coroutine(holdfast_databases.give_back(url))
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ async def holdfast_engine(holdfast_url: str, holdfast_settings: Settings) -> Asy
 
 
 @pytest_asyncio.fixture
-async def holdfast_clock(holdfast_engine: Engine) -> AsyncIterator[Clock]:
+async def holdfast_clock(holdfast_engine: Engine) -> AsyncIterator[DatabaseClock]:
     """The clock of the test's database."""
-    made = Clock(holdfast_engine.database)
+    made = DatabaseClock(holdfast_engine.database)
     yield made
     await made.reset()
 
@@ -107,7 +107,7 @@ def engine(holdfast_engine: Engine) -> Engine:
 
 
 @pytest.fixture
-def clock(holdfast_clock: Clock) -> Clock:
+def clock(holdfast_clock: DatabaseClock) -> DatabaseClock:
     """`holdfast_clock`, for suites that mean nothing else by the name."""
     return holdfast_clock
 

@@ -11,7 +11,7 @@ from holdfast.core.tasks.states import AttemptState, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
+class StoredTask:
     """One row of the view `tasks`."""
 
     task_id: str
@@ -42,7 +42,7 @@ class TaskRow:
     input: bytes
 
     @classmethod
-    def of(cls, row: Any) -> TaskRow:
+    def of(cls, row: Any) -> StoredTask:
         values = _values(cls, row)
         return cls(**values | {"state": TaskState(values["state"])})
 

@@ -18,13 +18,13 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _starting = threading.Lock()
 
 
-def run_apart(work: Coroutine[Any, Any, T]) -> T:
+def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a loop and a thread of its own."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
 def runs_apart() -> bool:
-    """Whether the code that asks was started by `run_apart`."""
+    """Whether the code that asks was started by `run_coroutine`."""
     return asyncio.get_running_loop() is _loops.get(os.getpid())
 
 

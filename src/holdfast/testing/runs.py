@@ -19,8 +19,8 @@ from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_
 from holdfast.engine.lifecycle.runs.items import move_items_once
 from holdfast.engine.lifecycle.runs.signals import deliver_once, expire_waits_once, send_signal
 from holdfast.engine.lifecycle.runs.start import RunOptions, snapshot_of, start_runs
-from holdfast.engine.publish import follow_up
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.engine.publish import publish_and_propagate
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Runs:
         self._dispatcher = dispatcher
         self._engine = dispatcher.engine
         self.policy = RetryPolicy(max_retries=0)
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, FlowSnapshot] = {}
 
-    async def snapshot(self, flow: FlowDefinition) -> Snapshot:
+    async def snapshot(self, flow: FlowDefinition) -> FlowSnapshot:
         """Keep a flow; those that its nodes run are kept before."""
         tasks = {node.action for node in flow.nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
         self._dispatcher.know(*tasks)
@@ -61,8 +61,10 @@ class Runs:
             json_codec.encode(accept_run_input(flow.inputs, one), bytes_max=BYTES_MAX, what="input") for one in inputs
         ]
         async with self._engine.database.transaction() as session:
-            run_ids, news = await start_runs(session, self._engine.catalog, snapshot, encoded, RunOptions(**options))
-        await follow_up(self._engine, news)
+            run_ids, notifications = await start_runs(
+                session, self._engine.catalog, snapshot, encoded, RunOptions(**options)
+            )
+        await publish_and_propagate(self._engine, notifications)
         return [str(run_id) for run_id in run_ids]
 
     async def nodes(self, run_id: str) -> dict[str, str]:
@@ -99,13 +101,13 @@ class Runs:
             reason=reason,
             only=only,
         )
-        await follow_up(self._engine, done.news)
+        await publish_and_propagate(self._engine, done.notifications)
         return done.reset
 
     async def cancel(self, run_id: str, *, reason: str = "", actor: str = "test", grace_seconds: float = 10.0) -> None:
         """End a run."""
         engine = self._engine
-        news = await run_commands.cancel_run(
+        notifications = await run_commands.cancel_run(
             engine.database,
             engine.catalog,
             self._engine.tenant_id,
@@ -114,7 +116,7 @@ class Runs:
             reason=reason,
             grace_seconds=grace_seconds,
         )
-        await follow_up(engine, news)
+        await publish_and_propagate(engine, notifications)
 
     async def pause(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Release nothing more of a run."""
@@ -123,20 +125,20 @@ class Runs:
     async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Let a paused run go on."""
         engine = self._engine
-        news = await pause.resume_run(
+        notifications = await pause.resume_run(
             engine.database, engine.catalog, engine.tenant_id, int(run_id), actor=actor, reason=reason
         )
-        await follow_up(engine, news)
+        await publish_and_propagate(engine, notifications)
 
     async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
         """Tell runs that an event happened."""
         engine = self._engine
         encoded = json_codec.encode(payload, bytes_max=BYTES_MAX, what="input")
         number = None if run_id is None else int(run_id)
-        news = await send_signal(
+        notifications = await send_signal(
             engine.database, engine.catalog, engine.tenant_id, name, encoded, run_id=number, actor=actor
         )
-        await follow_up(engine, news)
+        await publish_and_propagate(engine, notifications)
 
     async def answer(
         self, run_id: str, node: str, *, is_given: bool = True, reason: str = "", actor: str = "test"
@@ -145,20 +147,22 @@ class Runs:
         engine = self._engine
         where = (engine.database, engine.catalog, engine.tenant_id, int(run_id), node)
         done = await answer_approval(*where, is_given=is_given, actor=actor, reason=reason)
-        await follow_up(engine, done.news)
+        await publish_and_propagate(engine, done.notifications)
 
     async def repair_once(self, *, grace_seconds: float = 10.0) -> None:
         """One pass of what the repair loops do for runs."""
         database, catalog = self._engine.database, self._engine.catalog
-        news = await answer_once(database, catalog)
-        news = news.and_(await retry_children_once(database, catalog))
-        news = news.and_((await deliver_once(database, catalog)).news)
-        news = news.and_(await expire_waits_once(database, catalog))
-        news = news.and_(await run_commands.finish_cancels_once(database, catalog, grace_seconds=grace_seconds))
+        notifications = await answer_once(database, catalog)
+        notifications = notifications.and_(await retry_children_once(database, catalog))
+        notifications = notifications.and_((await deliver_once(database, catalog)).notifications)
+        notifications = notifications.and_(await expire_waits_once(database, catalog))
+        notifications = notifications.and_(
+            await run_commands.finish_cancels_once(database, catalog, grace_seconds=grace_seconds)
+        )
         await pause.hold_children_once(database)
-        news = news.and_(await pause.free_children_once(database, catalog))
-        news = news.and_(await move_items_once(database, catalog))
-        await follow_up(self._engine, news)
+        notifications = notifications.and_(await pause.free_children_once(database, catalog))
+        notifications = notifications.and_(await move_items_once(database, catalog))
+        await publish_and_propagate(self._engine, notifications)
 
     async def _rows(self, run_id: str) -> dict[str, Any]:
         async with self._engine.database.session() as session:

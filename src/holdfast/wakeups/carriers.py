@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.errors import Invalid, InvalidSettings
 from holdfast.settings.settings import POSTGRES, REDIS, SQS, WakeSettings
-from holdfast.wakeups.contract import Transport
+from holdfast.wakeups.contract import HintTransport
 from holdfast.wakeups.plugin import supplied
 
 QUEUE = "{queue}"
@@ -55,7 +55,7 @@ def _template(settings: WakeSettings) -> str:
     return f"{settings.redis_key_prefix}:wake" if settings.over == REDIS else settings.address or ""
 
 
-def open_transport(settings: WakeSettings, address: str) -> Transport:
+def open_transport(settings: WakeSettings, address: str) -> HintTransport:
     """A transport to one address. Nothing is asked of it yet, so it may be away."""
     seconds = settings.visibility_seconds
     if settings.over not in _EXTRAS:

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.wakeups.hint import Hint, Hinted, Judged, Reader, Verdict, judge, read_hint
+from holdfast.core.wakeups.hint import Hint, HintAction, HintDecision, HintedTask, Reader, judge, read_hint
 from holdfast.errors import HoldfastError
-from holdfast.store.database import TROUBLE, Database
+from holdfast.store.database import ANY_DB_ERROR, Database
 from holdfast.store.statements import sql
-from holdfast.wakeups.contract import BATCH_MAX, Delivery, Transport
+from holdfast.wakeups.contract import BATCH_MAX, HintDelivery, HintTransport
 
 _FIND = sql("find_hinted")
 
@@ -29,8 +29,8 @@ BUSY_SECONDS = 0.2
 KEEP_SECONDS = 0.5
 RECONNECT_SECONDS_FIRST = 0.1
 RECONNECT_SECONDS_MAX = 5.0
-_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *TROUBLE)
-_MALFORMED = Judged(verdict=Verdict.DROP, reason="malformed")
+_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *ANY_DB_ERROR)
+_MALFORMED = HintDecision(verdict=HintAction.DROP, reason="malformed")
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Followed:
     """A hint whose task this worker went to look for."""
 
     hint: Hint
-    delivery: Delivery
+    delivery: HintDelivery
     hidden_at: float
 
 
@@ -47,7 +47,7 @@ class Consumer:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: HintTransport,
         database: Database,
         reader: Reader,
         *,
@@ -107,7 +107,7 @@ class Consumer:
         if deliveries := await self._transport.receive(room, wait_seconds=WAIT_SECONDS):
             await self.take(deliveries)
 
-    async def take(self, deliveries: Sequence[Delivery]) -> list[Judged]:
+    async def take(self, deliveries: Sequence[HintDelivery]) -> list[HintDecision]:
         """Judge what came, and act on it."""
         read = [(delivery, read_hint(delivery.body, delivery.sends)) for delivery in deliveries]
         tasks = await self._find([hint.task_id for _, hint in read if hint is not None])
@@ -115,25 +115,27 @@ class Consumer:
         lanes = {
             lane_id
             for (_, hint), one in zip(read, judged, strict=True)
-            if one.verdict is Verdict.LOOK and hint is not None and (lane_id := tasks[hint.task_id].lane_id) is not None
+            if one.verdict is HintAction.LOOK
+            and hint is not None
+            and (lane_id := tasks[hint.task_id].lane_id) is not None
         }
         if lanes:
             self._look(sorted(lanes))
         for (_, hint), one in zip(read, judged, strict=True):
-            if one.verdict is not Verdict.LOOK:
+            if one.verdict is not HintAction.LOOK:
                 log.info("hint for task %s: %s, %s", "?" if hint is None else hint.task_id, one.reason, one.verdict)
         await self._transport.done(
-            [delivery for (delivery, _), one in zip(read, judged, strict=True) if one.verdict is Verdict.DROP]
+            [delivery for (delivery, _), one in zip(read, judged, strict=True) if one.verdict is HintAction.DROP]
         )
         return judged
 
-    def _judge(self, delivery: Delivery, hint: Hint, tasks: dict[int, Hinted]) -> Judged:
+    def _judge(self, delivery: HintDelivery, hint: Hint, tasks: dict[int, HintedTask]) -> HintDecision:
         judged = judge(hint, tasks[hint.task_id], self._reader)
-        if judged.verdict is not Verdict.LOOK:
+        if judged.verdict is not HintAction.LOOK:
             return judged
         followed = self._followed.get(hint.task_id)
         if followed is not None and followed.hint == hint:
-            return Judged(verdict=Verdict.DROP, reason="duplicate")
+            return HintDecision(verdict=HintAction.DROP, reason="duplicate")
         self._followed[hint.task_id] = _Followed(hint, delivery, time.monotonic())
         return judged
 
@@ -146,8 +148,8 @@ class Consumer:
         """Hide what this worker runs for longer, delete what is over, and let go of what others have or may take."""
         now, followed = time.monotonic(), dict(self._followed)
         tasks = await self._find(list(followed))
-        over: list[Delivery] = []
-        renewed: list[Delivery] = []
+        over: list[HintDelivery] = []
+        renewed: list[HintDelivery] = []
         for task_id, one in followed.items():
             task = tasks[task_id]
             if task.state == "r" and task.worker_id == self._reader.worker_id and task.attempt == one.hint.attempt:
@@ -155,7 +157,7 @@ class Consumer:
                     one.hidden_at = now
                     renewed.append(one.delivery)
                 continue
-            if judge(one.hint, task, self._reader).verdict is Verdict.DROP:
+            if judge(one.hint, task, self._reader).verdict is HintAction.DROP:
                 over.append(one.delivery)
             elif task.state == "q" and now - one.hidden_at < self._renew_seconds:
                 continue
@@ -163,11 +165,11 @@ class Consumer:
         await self._transport.extend(renewed)
         await self._transport.done(over)
 
-    async def _find(self, task_ids: list[int]) -> dict[int, Hinted]:
+    async def _find(self, task_ids: list[int]) -> dict[int, HintedTask]:
         return await find_hinted(self._database, task_ids)
 
 
-async def find_hinted(database: Database, task_ids: Collection[int]) -> dict[int, Hinted]:
+async def find_hinted(database: Database, task_ids: Collection[int]) -> dict[int, HintedTask]:
     """Where the tasks stand that hints name: one answer for each, also for those that nobody knows."""
     if not task_ids:
         return {}
@@ -175,6 +177,6 @@ async def find_hinted(database: Database, task_ids: Collection[int]) -> dict[int
     return {row["task_id"]: _hinted(row) for row in rows}
 
 
-def _hinted(row: Any) -> Hinted:
+def _hinted(row: Any) -> HintedTask:
     fields = {name: value for name, value in row.items() if value is not None and name != "task_id"}
-    return Hinted(**{"state": None} | fields)
+    return HintedTask(**{"state": None} | fields)

@@ -19,7 +19,7 @@ SENDS_DIGITS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class HintDelivery:
     """One message as it came; `receipt` answers for it, `sends` is what the relay put beside the body, if known."""
 
     body: str
@@ -27,19 +27,19 @@ class Delivery:
     sends: int | None = None
 
 
-class Transport(Protocol):
+class HintTransport(Protocol):
     """One address. A delivery that is neither extended nor done comes again, to whoever asks: that is to leave it."""
 
     async def publish(self, hints: Sequence[Hint]) -> None:
         """Send hints, as many as given; some may have gone when it raises."""
 
-    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+    async def receive(self, count: int, *, wait_seconds: float) -> list[HintDelivery]:
         """At most `count` messages, hidden from others for a while; none after waiting that long."""
 
-    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+    async def extend(self, deliveries: Sequence[HintDelivery]) -> None:
         """Keep messages hidden for another while."""
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
+    async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         """Delete messages."""
 
     async def check(self) -> str:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.store.database import AWAY, Database, Session
+from holdfast.store.database import TRANSIENT, Database, Session
 
 RECONNECT_SECONDS_MAX = 5.0
 TRIAL_CHANNEL = "holdfast_trial"
@@ -88,7 +88,7 @@ class Listener:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                     try:
                         session = await self._listen()
-                    except AWAY:
+                    except TRANSIENT:
                         pause = min(pause * 2, RECONNECT_SECONDS_MAX)
                         continue
                     pause = 0.05

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping
 
-from holdfast.store.database import AWAY, Database, Session
+from holdfast.store.database import TRANSIENT, Database, Session
 
 WAKE_CHANNEL = "holdfast_wake"
 DONE_CHANNEL = "holdfast_done"
@@ -25,7 +25,7 @@ _NOTIFY = (
 )
 
 
-class Bell:
+class Notifier:
     """Rings for lanes with new work, for awaited tasks that ended, and for workers whose attempts shall stop."""
 
     def __init__(self, database: Database) -> None:
@@ -38,7 +38,7 @@ class Bell:
         self._turn = random.randrange(_TURNS)
         self._is_closed = False
 
-    def ring(self, *, lanes: Iterable[int] = (), done: Iterable[int] = (), stops: Iterable[int] = ()) -> None:
+    def notify(self, *, lanes: Iterable[int] = (), done: Iterable[int] = (), stops: Iterable[int] = ()) -> None:
         """Announce, without waiting."""
         self._lanes.update(lanes)
         self._done.update(done)
@@ -73,7 +73,7 @@ class Bell:
                 if session is not None:
                     await self._send(session, {WAKE_CHANNEL: lanes, DONE_CHANNEL: done, STOP_CHANNEL: stops})
                     await asyncio.sleep(GATHER_SECONDS)
-        except AWAY:
+        except TRANSIENT:
             # A lost ring costs time, never work: the poll finds what it announced.
             self._drop()
 
@@ -89,9 +89,9 @@ class Bell:
             self._session = await self._database.connect()
         return self._session
 
-    async def _send(self, session: Session, rings: Mapping[str, set[int]]) -> None:
+    async def _send(self, session: Session, notification_count: Mapping[str, set[int]]) -> None:
         self._turn = (self._turn + 1) % _TURNS
-        for channel, ids in rings.items():
+        for channel, ids in notification_count.items():
             if ids:
                 await session.connection.fetch(_NOTIFY, channel, _payloads(self._turn, sorted(ids)))
 

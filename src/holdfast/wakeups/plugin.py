@@ -1,7 +1,7 @@
 """A carrier that somebody brings: `module:factory`, where the factory makes the transport to one address.
 
-It is called as `factory(address, visibility_seconds=30.0)` and answers a `Transport`. Whatever that raises means that
-the carrier is away: code of others ends no worker and no relay.
+It is called as `factory(address, visibility_seconds=30.0)` and answers a `HintTransport`. Whatever that raises means
+that the carrier is away: code of others ends no worker and no relay.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from holdfast.core.wakeups.hint import Hint
 from holdfast.errors import InvalidSettings, Unavailable
-from holdfast.wakeups.contract import Delivery, Transport, away
+from holdfast.wakeups.contract import HintDelivery, HintTransport, away
 
 
-def supplied(reference: str, address: str, *, visibility_seconds: float) -> Transport:
+def supplied(reference: str, address: str, *, visibility_seconds: float) -> HintTransport:
     """The transport that a factory makes; `InvalidSettings` if it cannot be imported or does not make one."""
     factory = _imported(reference)
     try:
@@ -26,7 +26,7 @@ def supplied(reference: str, address: str, *, visibility_seconds: float) -> Tran
         raise _refusal(reference, f"it raised {type(error).__name__}") from error
     if missing := [name for name in _METHODS if not callable(getattr(made, name, None))]:
         raise _refusal(reference, f"what it made has no {missing[0]}()")
-    return Supplied(reference, made)
+    return PluginTransport(reference, made)
 
 
 def _imported(reference: str) -> Callable[..., Any]:
@@ -47,10 +47,10 @@ def _refusal(reference: str, why: str) -> InvalidSettings:
     )
 
 
-class Supplied:
+class PluginTransport:
     """Somebody's transport behind our own: it raises `Unavailable` and nothing else."""
 
-    def __init__(self, name: str, made: Transport) -> None:
+    def __init__(self, name: str, made: HintTransport) -> None:
         self._name = name
         self._made = made
 
@@ -58,16 +58,16 @@ class Supplied:
         async with self._trouble():
             await self._made.publish(hints)
 
-    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+    async def receive(self, count: int, *, wait_seconds: float) -> list[HintDelivery]:
         async with self._trouble():
             return list(await self._made.receive(count, wait_seconds=wait_seconds))
 
-    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+    async def extend(self, deliveries: Sequence[HintDelivery]) -> None:
         if deliveries:
             async with self._trouble():
                 await self._made.extend(deliveries)
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
+    async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         if deliveries:
             async with self._trouble():
                 await self._made.done(deliveries)

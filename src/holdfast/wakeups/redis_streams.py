@@ -15,7 +15,7 @@ import redis.asyncio as redis
 from redis.exceptions import RedisError, ResponseError
 
 from holdfast.core.wakeups.hint import Hint
-from holdfast.wakeups.contract import Delivery, away, sends_of
+from holdfast.wakeups.contract import HintDelivery, away, sends_of
 
 GROUP = "holdfast"
 READER = "worker"
@@ -49,7 +49,7 @@ class RedisStream:
                 line.xadd(self.key, entry, maxlen=ENTRIES_MAX, approximate=True)
             await line.execute()
 
-    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+    async def receive(self, count: int, *, wait_seconds: float) -> list[HintDelivery]:
         """What others left too long comes before what nobody has read."""
         async with self._trouble():
             for _ in range(2):
@@ -61,7 +61,7 @@ class RedisStream:
                 await self._begin()
         return []
 
-    async def _receive(self, count: int, wait_seconds: float) -> list[Delivery]:
+    async def _receive(self, count: int, wait_seconds: float) -> list[HintDelivery]:
         if found := await self._left(count):
             return found
         wait_ms = max(1, int(wait_seconds * 1000))
@@ -69,7 +69,7 @@ class RedisStream:
         streams = read.values() if isinstance(read, dict) else [entries for _, entries in read or ()]
         return [_delivery(entry_id, fields) for entries in streams for entry_id, fields in _flat(entries)]
 
-    async def _left(self, count: int) -> list[Delivery]:
+    async def _left(self, count: int) -> list[HintDelivery]:
         """What others left too long. Each look goes on where the last one ended, so that what waits for its time again
         hides nothing behind it."""
         look = await self._client.xautoclaim(self.key, GROUP, READER, self._hidden_ms, self._looked, count=count)
@@ -97,14 +97,14 @@ class RedisStream:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
-    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+    async def extend(self, deliveries: Sequence[HintDelivery]) -> None:
         if not deliveries:
             return
         async with self._trouble():
             ids = [one.receipt for one in deliveries]
             await self._client.xclaim(self.key, GROUP, READER, 0, ids, justid=True)
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
+    async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         if not deliveries:
             return
         async with self._trouble():
@@ -137,6 +137,6 @@ def _flat(entries: Any) -> Any:
     return entries[0] if entries and isinstance(entries[0], list) else entries
 
 
-def _delivery(entry_id: bytes, fields: dict[bytes, bytes]) -> Delivery:
+def _delivery(entry_id: bytes, fields: dict[bytes, bytes]) -> HintDelivery:
     body = fields.get(b"body", b"").decode(errors="replace")
-    return Delivery(body=body, receipt=entry_id.decode(), sends=sends_of(fields.get(b"sends", b"")))
+    return HintDelivery(body=body, receipt=entry_id.decode(), sends=sends_of(fields.get(b"sends", b"")))

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 
-from holdfast._internal.blocking_pool import Apart
+from holdfast._internal.blocking_pool import BlockingCallPool
 from holdfast.core.wakeups.hint import Hint
-from holdfast.wakeups.contract import BATCH_MAX, Delivery, away, sends_of
+from holdfast.wakeups.contract import BATCH_MAX, HintDelivery, away, sends_of
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class SqsQueue:
     def __init__(self, url: str, *, visibility_seconds: float) -> None:
         self.url = url
         self._visibility = max(1, min(VISIBILITY_SECONDS_MAX, round(visibility_seconds)))
-        self._threads = Apart("sqs", threads_max=THREADS_MAX)
+        self._threads = BlockingCallPool("sqs", threads_max=THREADS_MAX)
         self._making = threading.Lock()
         self._made: Any = None
 
@@ -55,7 +55,7 @@ class SqsQueue:
             if failed := answer.get("Failed"):
                 raise away(self._name, RuntimeError(f"{len(failed)} messages were refused: {failed[0].get('Code')}"))
 
-    async def receive(self, count: int, *, wait_seconds: float) -> list[Delivery]:
+    async def receive(self, count: int, *, wait_seconds: float) -> list[HintDelivery]:
         answer = await self._ask(
             "receive_message",
             MaxNumberOfMessages=max(1, min(BATCH_MAX, count)),
@@ -65,13 +65,13 @@ class SqsQueue:
         )
         return [_delivery(one) for one in answer.get("Messages", ())]
 
-    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+    async def extend(self, deliveries: Sequence[HintDelivery]) -> None:
         """Messages that are gone, or already given to another, are passed over."""
         for batch in _tens(deliveries):
             entries = [{**_receipt(n, one), "VisibilityTimeout": self._visibility} for n, one in enumerate(batch)]
             await self._ask("change_message_visibility_batch", Entries=entries)
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
+    async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         """A message that cannot be deleted comes again, and is then found to be over."""
         for batch in _tens(deliveries):
             await self._ask("delete_message_batch", Entries=[_receipt(n, one) for n, one in enumerate(batch)])
@@ -126,12 +126,12 @@ def _attributes(hint: Hint) -> dict[str, Any]:
     return given
 
 
-def _delivery(message: Any) -> Delivery:
+def _delivery(message: Any) -> HintDelivery:
     sends = message.get("MessageAttributes", {}).get(SENDS, {}).get("StringValue", "")
-    return Delivery(body=message["Body"], receipt=message["ReceiptHandle"], sends=sends_of(sends))
+    return HintDelivery(body=message["Body"], receipt=message["ReceiptHandle"], sends=sends_of(sends))
 
 
-def _receipt(number: int, delivery: Delivery) -> dict[str, Any]:
+def _receipt(number: int, delivery: HintDelivery) -> dict[str, Any]:
     return {"Id": str(number), "ReceiptHandle": delivery.receipt}
 
 

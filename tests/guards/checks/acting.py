@@ -14,7 +14,7 @@ from holdfast.core.tasks.outcome import Completed, Failed, Released
 from holdfast.engine.effects import authority
 from holdfast.engine.effects.gate import (
     AnswerEffect,
-    Gate,
+    GateDecision,
     OpenEffect,
     Sender,
     answer_effect,
@@ -24,22 +24,22 @@ from holdfast.engine.effects.gate import (
 from holdfast.errors import Conflict, EffectDenied, LeaseLost, Unavailable
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import Lease
+from holdfast.testing.dispatcher import HeldLease
 from holdfast.testing.factories import ACTION, a_failure, a_running_task, a_task
 
 
-async def opened(stage: Stage, lease: Lease, **options: Any) -> Gate:
+async def opened(stage: Stage, lease: HeldLease, **options: Any) -> GateDecision:
     wanted = OpenEffect(**{"name": "smtp.send", "user_key": "k", "ordinal": 0, "digest": b"same", **options})
     sender = Sender(claimed=lease.claimed, tenant="default")
     return await open_effect(stage.engine.database, stage.engine.catalog, sender, wanted)
 
 
-async def answered(stage: Stage, lease: Lease, gate: Gate, state: EffectState = EffectState.DONE) -> None:
+async def answered(stage: Stage, lease: HeldLease, gate: GateDecision, state: EffectState = EffectState.DONE) -> None:
     receipt = b"7" if state is EffectState.DONE else None
     await answer_effect(stage.engine.database, lease.claimed, AnswerEffect(key=gate.key, state=state, receipt=receipt))
 
 
-async def again(stage: Stage, lease: Lease) -> Lease:
+async def again(stage: Stage, lease: HeldLease) -> HeldLease:
     """The attempt fails and the next one runs."""
     await stage.dispatcher.settle(lease, Failed(a_failure()))
     await stage.clock.advance(seconds=400)
@@ -51,7 +51,7 @@ async def states(stage: Stage) -> list[str]:
     return [one.state for one in await list_effects(stage.engine.database, DEFAULT_TENANT_ID)]
 
 
-async def reserved_lease(stage: Stage, lease: Lease) -> Lease:
+async def reserved_lease(stage: Stage, lease: HeldLease) -> HeldLease:
     """The lease of a worker that was launched and has not attached: its token is that of a reservation."""
     await stage.dispatcher.settle(lease, Failed(a_failure()))
     await stage.clock.advance(seconds=400)

@@ -9,7 +9,7 @@ from tests.guards.checks.recovering import a_letter
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check
 
 from holdfast.core.tasks.outcome import Failed
-from holdfast.engine.lifecycle.dead_letters.requeue import By, redrive_task
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, redrive_task
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 
@@ -72,7 +72,7 @@ async def a_deletion_that_waited_for_a_re_drive_deletes_nothing(stage: Stage) ->
     await stage.dispatcher.settle(node, Failed(a_failure()))
     for again, which in ((task_id, ([int(task_id)], 1, [])), (node.task_id, ([], 1, [int(run_id)]))):
         async with database.transaction() as session:
-            await redrive_task(session, catalog, 1, int(again), By("ann", "fixed"))
+            await redrive_task(session, catalog, 1, int(again), RequeueRequest("ann", "fixed"))
             late = asyncio.ensure_future(database.fetch(sql("delete_dead"), *which))
             await stage.waits(late)
         assert not await late

@@ -20,7 +20,7 @@ from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.limits.quotas import change_quota, change_quota_in, list_quotas, set_quota
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.dispatcher import Lease
+from holdfast.testing.dispatcher import HeldLease
 from holdfast.testing.factories import ACTION, a_failure, a_task
 
 DOWN = Failed(a_failure("connection reset by peer"))
@@ -105,7 +105,7 @@ async def a_repeated_report_counts_once(stage: Stage) -> None:
     assert (found.counted_attempts, found.counted_failures) == (2, 1)
 
 
-async def _with_old_attempts(stage: Stage) -> list[Lease]:
+async def _with_old_attempts(stage: Stage) -> list[HeldLease]:
     """A half-open breaker and two attempts that began before it opened."""
     await guarded(stage)
     old = await stage.dispatcher.claim(2, worker="slow")

@@ -134,9 +134,9 @@ async def an_expired_lease_is_not_kept_to_be_settled(stage: Stage) -> None:
 @check
 async def no_beat_waits_for_what_is_being_settled(stage: Stage) -> None:
     lease = await a_running_task(stage.dispatcher)
-    async with stage.engine.database.transaction() as settling, stage.impatient() as heart:
+    async with stage.engine.database.transaction() as settling, stage.impatient() as heartbeat_thread:
         await settling.fetch(sql("lock_tasks"), [lease.claimed.task_id])
-        assert await renew_ended(heart, [lease.claimed.task_id], [lease.token], lease_seconds=60) == set()
+        assert await renew_ended(heartbeat_thread, [lease.claimed.task_id], [lease.token], lease_seconds=60) == set()
 
 
 async def kept(stage: Stage, task_id: int, token: uuid.UUID) -> frozenset[int]:

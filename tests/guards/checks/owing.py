@@ -7,11 +7,11 @@ from tests.datasets.hands import completed, declared, orders, rows, staged
 from tests.flow.steps import finish
 from tests.guards.checks.stage import Stage, check
 
-from holdfast.engine.datasets.cutover import Asking, cut_over, roll_back
+from holdfast.engine.datasets.cutover import CutoverRequest, cut_over, roll_back
 from holdfast.engine.datasets.take_back import take_back_once
 from holdfast.store.statements import sql
 
-BY = Asking(actor="check", reason="")
+BY = CutoverRequest(actor="check", reason="")
 
 
 async def a_run_that_wrote(stage: Stage, version: int = 1) -> tuple[str, int]:

@@ -37,7 +37,7 @@ async def a_remote_beat_needs_attempt_token_and_a_running_task(stage: Stage) -> 
 @check
 async def a_remote_ledger_needs_attempt_token_and_a_running_task(stage: Stage) -> None:
     lease, reservation = await a_running_task(stage.dispatcher), await reserved(stage)
-    ledger = RemoteWorkers(stage.engine).ledger
+    effect_store = RemoteWorkers(stage.engine).effect_store
     own = (lease.claimed.task_id, lease.attempt, lease.token)
     for held in (
         (own[0], own[1] + 1, own[2]),
@@ -45,8 +45,8 @@ async def a_remote_ledger_needs_attempt_token_and_a_running_task(stage: Stage) -
         (reservation.task_id, reservation.attempt, reservation.lease_token),
     ):
         with refuses():
-            await ledger.recall_steps(held)
-    assert await ledger.recall_steps(own) == []
+            await effect_store.recall_steps(held)
+    assert await effect_store.recall_steps(own) == []
 
 
 @check

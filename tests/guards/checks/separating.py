@@ -16,7 +16,7 @@ from tests.guards.checks.stage import (
     reserved,
 )
 
-from holdfast.core.tasks.selection import Head
+from holdfast.core.tasks.selection import LaneHead
 from holdfast.engine.identity.tenants import create_tenant, find_tenant, limit_tenant
 from holdfast.errors import Conflict
 from holdfast.testing.factories import a_task
@@ -32,7 +32,7 @@ async def a_worker_claims_nothing_of_another_tenant(stage: Stage) -> None:
     assert await stage.dispatcher.claim(1) == []
     claimer = await stage.dispatcher._claimer("first")
     lane_id = await other.engine.catalog.lane_id(OTHER_TENANT_ID, "default", a_task().action)
-    claimer._heads = [Head(lane_id=lane_id, priority=5, task_id=0)]
+    claimer._heads = [LaneHead(lane_id=lane_id, priority=5, task_id=0)]
     async with stage.engine.database.transaction() as session:
         assert await claimer._take(session, 1, {}) == []
     with refuses(Conflict):

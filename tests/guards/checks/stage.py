@@ -21,8 +21,8 @@ from holdfast.engine.lifecycle.tasks.claim_named import claim_task
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost
 from holdfast.store.catalog import Catalog
-from holdfast.testing.clock import Clock
-from holdfast.testing.dispatcher import Dispatcher, Lease
+from holdfast.testing.clock import DatabaseClock
+from holdfast.testing.dispatcher import Dispatcher, HeldLease
 from holdfast.testing.factories import (
     a_task,
 )
@@ -37,7 +37,7 @@ class Stage:
 
     engine: Engine
     dispatcher: Dispatcher
-    clock: Clock
+    clock: DatabaseClock
 
     async def value(self, query: str, *arguments: Any) -> Any:
         return await self.engine.database.fetchval(query, *arguments)
@@ -84,7 +84,7 @@ async def elsewhere(stage: Stage) -> Dispatcher:
     return Dispatcher(engine)
 
 
-def forged(lease: Lease, **changes: Any) -> Lease:
+def forged(lease: HeldLease, **changes: Any) -> HeldLease:
     """A lease somebody made up from what they know of a real one."""
     return msgspec.structs.replace(lease, claimed=msgspec.structs.replace(lease.claimed, **changes))
 
@@ -94,7 +94,7 @@ def refuses(*errors: type[Exception]) -> Any:
 
 
 @asynccontextmanager
-async def handed_over(stage: Stage, lease: Lease) -> Any:
+async def handed_over(stage: Stage, lease: HeldLease) -> Any:
     """Inside a transaction the lease ends and another worker gets the task; it commits when the block is left."""
     thief = (await stage.dispatcher._claimer("second")).identity
     async with stage.engine.database.transaction() as session:

@@ -10,14 +10,14 @@ from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, ch
 
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.effects.compensate import compensate
-from holdfast.engine.effects.gate import Gate
+from holdfast.engine.effects.gate import GateDecision
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
 from holdfast.testing.factories import ACTION, a_failure, a_running_task
 
 
-async def _an_effect_to_undo(stage: Stage) -> Gate:
+async def _an_effect_to_undo(stage: Stage) -> GateDecision:
     """An effect of a task that is over, whose compensation some worker can run."""
     lease = await a_running_task(stage.dispatcher)
     await stage.engine.catalog.declare(
@@ -29,7 +29,7 @@ async def _an_effect_to_undo(stage: Stage) -> Gate:
     return gate
 
 
-async def _undo(stage: Stage, gate: Gate, *, tenant_id: int = DEFAULT_TENANT_ID) -> Any:
+async def _undo(stage: Stage, gate: GateDecision, *, tenant_id: int = DEFAULT_TENANT_ID) -> Any:
     return await compensate(
         stage.engine.database, stage.engine.catalog, tenant_id, gate.key, actor="ada", reason="wrong customer"
     )

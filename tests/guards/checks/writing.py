@@ -10,11 +10,11 @@ from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, ch
 
 from holdfast.core.datasets.dataset import Commit, Mode
 from holdfast.engine.datasets import cutover, declare
-from holdfast.engine.datasets.cutover import Asking, finish_rollbacks_once
+from holdfast.engine.datasets.cutover import CutoverRequest, finish_rollbacks_once
 from holdfast.engine.datasets.declare import add_builds, list_generations
 from holdfast.engine.datasets.stage import (
     AttemptLease,
-    Part,
+    StagedPart,
     forget_commits_once,
     open_part,
     stage_batch,
@@ -24,10 +24,10 @@ from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost, NotFound
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import Lease
+from holdfast.testing.dispatcher import HeldLease
 from holdfast.testing.factories import a_running_task
 
-BY = Asking(actor="check", reason="")
+BY = CutoverRequest(actor="check", reason="")
 
 
 async def cut_over(stage: Stage, version: int, **options) -> None:
@@ -38,12 +38,12 @@ async def states(stage: Stage) -> dict[int, str]:
     return {view.version: view.state for view in await list_generations(stage.engine.database, 1)}
 
 
-def a_part(lease: Lease, generation, number: int = 0) -> Part:
+def a_part(lease: HeldLease, generation, number: int = 0) -> StagedPart:
     who = AttemptLease(lease.claimed.task_id, lease.attempt, lease.token)
-    return Part(who, generation, Mode.APPEND, number, "")
+    return StagedPart(who, generation, Mode.APPEND, number, "")
 
 
-async def lost_and_claimed_again(stage: Stage, lease: Lease) -> Lease:
+async def lost_and_claimed_again(stage: Stage, lease: HeldLease) -> HeldLease:
     await stage.clock.advance(seconds=lease.seconds + 1)
     await stage.dispatcher.reap_once()
     return await stage.dispatcher.claim_task(lease.task_id)

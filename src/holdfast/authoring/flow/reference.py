@@ -52,38 +52,38 @@ class Reference:
             raise AttributeError(name)
         raise _unknown(self, f"is asked for .{name}", f'Index it: …["{name}"].')
 
-    def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
+    def __eq__(self, other: object) -> ReferenceComparison:  # type: ignore[override]
         return _compared(self, Operator.EQUALS, other)
 
-    def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
+    def __ne__(self, other: object) -> ReferenceComparison:  # type: ignore[override]
         return _compared(self, Operator.NOT_EQUALS, other)
 
-    def __lt__(self, other: object) -> Comparison:
+    def __lt__(self, other: object) -> ReferenceComparison:
         return _compared(self, Operator.LESS, other)
 
-    def __le__(self, other: object) -> Comparison:
+    def __le__(self, other: object) -> ReferenceComparison:
         return _compared(self, Operator.LESS_OR_EQUAL, other)
 
-    def __gt__(self, other: object) -> Comparison:
+    def __gt__(self, other: object) -> ReferenceComparison:
         return _compared(self, Operator.GREATER, other)
 
-    def __ge__(self, other: object) -> Comparison:
+    def __ge__(self, other: object) -> ReferenceComparison:
         return _compared(self, Operator.GREATER_OR_EQUAL, other)
 
-    def __invert__(self) -> Comparison:
+    def __invert__(self) -> ReferenceComparison:
         """`~value`: the value is false, empty, zero or null."""
         return _compared(self, Operator.FALSY, None)
 
-    def is_in(self, values: object) -> Comparison:
+    def is_in(self, values: object) -> ReferenceComparison:
         """The value is one of these."""
         return _compared(self, Operator.IN, values)
 
-    def contains(self, value: object) -> Comparison:
+    def contains(self, value: object) -> ReferenceComparison:
         """The value is a list with this item, or an object with this key."""
         return _compared(self, Operator.CONTAINS, value)
 
 
-class Comparison:
+class ReferenceComparison:
     """What `action.when(…)` takes. It has no truth of its own while the flow is traced."""
 
     __slots__ = ("_subject", "condition")
@@ -95,7 +95,7 @@ class Comparison:
     def __repr__(self) -> str:
         return f"<{_said(self._subject)} {self.condition.operator} {shown(self.condition.value)}>"
 
-    def __invert__(self) -> Comparison:
+    def __invert__(self) -> ReferenceComparison:
         operator = _OPPOSITES.get(self.condition.operator)
         if operator is None:
             raise _unknown(self._subject, f"is asked for not {self.condition.operator}", _WHOLE)
@@ -133,7 +133,7 @@ def trace_of(reference: Reference) -> Trace:
 
 def condition_of(given: object) -> Condition:
     """Read what stands in `when`: a comparison, or a value that shall be true."""
-    if isinstance(given, Comparison):
+    if isinstance(given, ReferenceComparison):
         return given.condition
     if isinstance(given, Reference):
         return _compared(given, Operator.TRUTHY, None).condition
@@ -181,12 +181,12 @@ def _hidden_reference(value: object) -> Reference | None:
 _SEARCHED_MAX = 100_000
 
 
-def _compared(subject: Reference, operator: Operator, value: object) -> Comparison:
-    if isinstance(value, Reference | Comparison):
+def _compared(subject: Reference, operator: Operator, value: object) -> ReferenceComparison:
+    if isinstance(value, Reference | ReferenceComparison):
         raise _unknown(subject, "is compared with another value", "Compare with a constant, or compare in an action.")
     upstream, key = source_of(subject)
     constant = plain_constant(value, f"compared with {_said(subject)}")
-    return Comparison(subject, Condition(upstream=upstream, output_key=key, operator=operator, value=constant))
+    return ReferenceComparison(subject, Condition(upstream=upstream, output_key=key, operator=operator, value=constant))
 
 
 def _said(reference: Reference) -> str:

@@ -12,7 +12,7 @@ from holdfast.authoring.flow.flow import Flow
 from holdfast.errors import Invalid
 
 
-class Shelf(Mapping[str, Flow[...]]):
+class FlowRegistry(Mapping[str, Flow[...]]):
     """Flows by name. `versions` has all of them."""
 
     def __init__(self) -> None:
@@ -45,5 +45,5 @@ class Shelf(Mapping[str, Flow[...]]):
 
 def every_version(flows: Mapping[str, Flow[...]]) -> list[Flow[...]]:
     """All versions of some flows, the older ones first; a plain mapping has one of each."""
-    found = flows.versions.values() if isinstance(flows, Shelf) else flows.values()
+    found = flows.versions.values() if isinstance(flows, FlowRegistry) else flows.values()
     return sorted(found, key=lambda flow: (flow.name, flow.version))

@@ -12,33 +12,33 @@ from holdfast.errors import Invalid
 _OURS = str(Path(__file__).resolve().parents[2])
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a file."""
 
     file: str
     number: int
 
 
-def calling_line() -> Line | None:
+def calling_line() -> SourceLine | None:
     """The line that called into this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
-    return None if frame is None else Line(frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
 
-def raising_line(trace: TracebackType | None) -> Line | None:
+def raising_line(trace: TracebackType | None) -> SourceLine | None:
     """The line of somebody's code that an exception came from."""
     found = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith(_OURS):
-            found = Line(file, trace.tb_lineno)
+            found = SourceLine(file, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
-def located(error: Invalid, line: Line | None) -> Invalid:
+def located(error: Invalid, line: SourceLine | None) -> Invalid:
     """The same error, naming this line first."""
     if line is None:
         return error

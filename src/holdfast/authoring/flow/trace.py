@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.authoring.flow.drafting import Source, edges_into
 from holdfast.authoring.flow.reference import Reference, plain_constant, source_of, trace_of
-from holdfast.authoring.flow.source_lines import Line, calling_line, located, raising_line
+from holdfast.authoring.flow.source_lines import SourceLine, calling_line, located, raising_line
 from holdfast.core.flows.condition import Condition
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.graph_check import NODES_MAX
@@ -51,7 +51,7 @@ class Trace:
         self._edges: list[Edge] = []
         self._ports: dict[str, tuple[Port, ...] | None] = {}
         self._used: dict[str, int] = {}
-        self._lines: dict[str, Line | None] = {}
+        self._lines: dict[str, SourceLine | None] = {}
 
     def add(
         self,
@@ -109,7 +109,7 @@ class Trace:
         except Invalid as error:
             raise located(error, self._line_of(error)) from None
 
-    def _line_of(self, error: Invalid) -> Line | None:
+    def _line_of(self, error: Invalid) -> SourceLine | None:
         """The call that made the node, or the downstream end of the edge, that an error names."""
         named = error.fields.get("node") or str(error.fields.get("edge", "")).rpartition(" → ")[2]
         return self._lines.get(named or next(iter(error.fields.get("cycle", ())), ""))

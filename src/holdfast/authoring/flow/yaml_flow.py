@@ -32,7 +32,7 @@ _WHEN_KEYS = ("value_of", "operator", "value")
 _SOURCE_KEYS = ("node", "key")
 
 
-class Known(Protocol):
+class KnownFlow(Protocol):
     """A flow as far as one that runs it must know it; one that is traced need not be traced for this."""
 
     @property
@@ -72,14 +72,14 @@ def read_flow(path: str | Path, ports: Ports | None = None, flows: Ports | None 
     return parse_flow(text, file=str(file), default_name=default_name, ports=ports, flows=flows)
 
 
-def read_flows(files: Iterable[Path], ports: Ports, known: Iterable[Known]) -> list[FlowDefinition]:
+def read_flows(files: Iterable[Path], ports: Ports, known: Iterable[KnownFlow]) -> list[FlowDefinition]:
     """Read and validate the flows in some files, which may run one another, or what is `known`."""
     paths = list(files)
     flows = ports_of([*known, *(read_flow(path) for path in paths)])
     return [read_flow(path, ports, flows) for path in paths]
 
 
-def ports_of(flows: Iterable[Known]) -> Ports:
+def ports_of(flows: Iterable[KnownFlow]) -> Ports:
     """What flows take, by name; of several versions the newest counts."""
     newest = sorted(flows, key=lambda flow: flow.version)
     return {flow.name: tuple(Port(key=one.name, is_required=one.is_required) for one in flow.inputs) for flow in newest}

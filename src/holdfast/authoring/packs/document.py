@@ -19,7 +19,7 @@ Where: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Problem:
+class PackProblem:
     """What is wrong, in which file and line, and what to do. A warning does not keep a pack from being used."""
 
     file: str
@@ -40,7 +40,7 @@ class Document:
     path: Path
     value: Any = None
     lines: dict[Where, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[PackProblem] = field(default_factory=list)
 
     def line(self, *where: str | int) -> int:
         """The line of a value, or of the nearest one around it."""
@@ -50,7 +50,9 @@ class Document:
 
     def complain(self, text: str, *where: str | int, advice: str = "", is_warning: bool = False) -> None:
         line = self.line(*where)
-        self.problems.append(Problem(file=str(self.path), line=line, text=text, advice=advice, is_warning=is_warning))
+        self.problems.append(
+            PackProblem(file=str(self.path), line=line, text=text, advice=advice, is_warning=is_warning)
+        )
 
 
 def read_document(path: Path) -> Document:

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.authoring.action import retries_within
 from holdfast.authoring.app import App
 from holdfast.authoring.context import Context
-from holdfast.authoring.packs.document import Document, Problem, read_document
+from holdfast.authoring.packs.document import Document, PackProblem, read_document
 from holdfast.authoring.packs.http_runtime import HttpRequest
 from holdfast.authoring.packs.parameters import Parameter, with_parameters
 from holdfast.authoring.packs.schema import check_action, check_pack
@@ -38,10 +38,10 @@ class Pack:
 
     folder: Path
     app: App | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[PackProblem] = field(default_factory=list)
 
     @property
-    def errors(self) -> list[Problem]:
+    def errors(self) -> list[PackProblem]:
         return [problem for problem in self.problems if not problem.is_warning]
 
 
@@ -67,7 +67,7 @@ def read_pack(folder: Path, *, imports: bool = True) -> Pack:
     pack = Pack(folder)
     if not (folder / PACK_FILE).is_file():
         text = f"There is no {PACK_FILE} here." if folder.is_dir() else "There is no such folder."
-        pack.problems.append(Problem(file=str(folder / PACK_FILE), line=1, text=text))
+        pack.problems.append(PackProblem(file=str(folder / PACK_FILE), line=1, text=text))
         return pack
     head = read_document(folder / PACK_FILE)
     check_pack(head)
@@ -79,7 +79,7 @@ def read_pack(folder: Path, *, imports: bool = True) -> Pack:
         return pack
     for path in sorted((folder / "actions").glob("*.y*ml")):
         document = read_document(path)
-        _Builder(app, folder.resolve(), defaults if isinstance(defaults, dict) else {}, imports).add(document)
+        _PackBuilder(app, folder.resolve(), defaults if isinstance(defaults, dict) else {}, imports).add(document)
         pack.problems += document.problems
     if not pack.errors:
         pack.problems += _load_flows(app, folder / "flows")
@@ -90,7 +90,7 @@ def read_pack(folder: Path, *, imports: bool = True) -> Pack:
     return pack
 
 
-def _load_flows(app: App, folder: Path) -> list[Problem]:
+def _load_flows(app: App, folder: Path) -> list[PackProblem]:
     """Add the flows beside the actions; what is wrong with one is a mistake of the pack."""
     found = []
     for path in sorted(folder.glob("*.y*ml")):
@@ -99,7 +99,7 @@ def _load_flows(app: App, folder: Path) -> list[Problem]:
         except HoldfastError as error:
             line = error.fields.get("line", 1)
             text = error.detail.removeprefix(f"{path}:{line}: ")
-            found.append(Problem(file=str(path), line=line, text=text, advice=error.advice))
+            found.append(PackProblem(file=str(path), line=line, text=text, advice=error.advice))
     return found
 
 
@@ -112,7 +112,7 @@ def _app(head: Document, about: Mapping[str, Any], usual_name: str) -> App | Non
 
 
 @dataclass(frozen=True, slots=True)
-class _Builder:
+class _PackBuilder:
     """Adds the actions of one pack to its app."""
 
     app: App

@@ -68,11 +68,11 @@ def _columns() -> list[Column[ActionView]]:
 @click.argument("name", shell_complete=action_names)
 def show(name: str) -> None:
     """Show one action and its whole retry policy."""
-    from holdfast.operations.shared_types import Named
+    from holdfast.operations.shared_types import NameRequest
     from holdfast.operations.workers import show_action
 
     shell = the_shell()
-    view = shell.ask(show_action, Named(name=name))
+    view = shell.ask(show_action, NameRequest(name=name))
     if shell.is_json:
         emit_json(view)
         return
@@ -96,12 +96,12 @@ def show(name: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def breaker(name: str, to: str | None, reason: str) -> None:
     """Show the circuit breaker of an action, or open, close or reset it by hand."""
-    from holdfast.operations.shared_types import Named
+    from holdfast.operations.shared_types import NameRequest
     from holdfast.operations.workers import SteerBreaker, show_action_breaker, steer_breaker
 
     shell = the_shell()
     if to is None:
-        view = shell.ask(show_action_breaker, Named(name=name))
+        view = shell.ask(show_action_breaker, NameRequest(name=name))
     else:
         view = shell.ask(steer_breaker, SteerBreaker(name=name, to=to, reason=reason))  # type: ignore[arg-type]
     if shell.is_json:

@@ -43,7 +43,7 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     from holdfast.core.launching import attempt_of
     from holdfast.core.values import bounds
     from holdfast.net.server_url import is_server
-    from holdfast.store.resolve import find_place
+    from holdfast.store.resolve import resolve_database
     from holdfast.worker.runtime.launched_worker import run_attached
 
     task_id = bounds.task_number(_told("HOLDFAST_TASK_ID"))
@@ -55,7 +55,7 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     app = load_app(app_ref, packs)
     settings = settings_for(app.own_settings, settings)
     app.configure(settings)
-    place = None if is_server(settings.url) else find_place(settings)
+    place = None if is_server(settings.url) else resolve_database(settings)
     url = place.url if place is not None else str(settings.url)
     try:
         return asyncio.run(

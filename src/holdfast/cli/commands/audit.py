@@ -9,7 +9,7 @@ import click
 from holdfast.cli.ui.command_tree import Group
 from holdfast.cli.ui.output import Column, emit_json, emit_rows
 from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
-from holdfast.cli.ui.words import age, harmless
+from holdfast.cli.ui.words import age, strip_control_chars
 
 if TYPE_CHECKING:
     from holdfast.engine.audit import AuditRow, AuditVerified
@@ -112,7 +112,9 @@ def verify(anchors: tuple[str, ...]) -> None:
 def _print(shell: Shell, found: AuditVerified) -> None:
     if found.broken is not None:
         mark = click.style("✕", fg="red")
-        click.echo(f"{mark} {harmless(found.broken.sentence)} [{found.broken.code}]", color=shell.has_colour())
+        click.echo(
+            f"{mark} {strip_control_chars(found.broken.sentence)} [{found.broken.code}]", color=shell.has_colour()
+        )
         shell.talk(f"{found.checked} rows before it are sound.")
         return
     if found.anchor is not None:

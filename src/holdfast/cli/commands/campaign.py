@@ -19,7 +19,7 @@ from holdfast.core.values.bounds import required_reason
 if TYPE_CHECKING:
     from holdfast.engine.campaigns.commands import CampaignView
     from holdfast.engine.campaigns.plan import CampaignPlan, RepeatedEffect
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
 
 BAR_CHARACTERS = 40
 LOOK_SECONDS = 0.5
@@ -55,10 +55,10 @@ async def _start(
     shell: Shell, fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, options: dict[str, Any]
 ) -> int:
     from holdfast.operations.campaigns import PlanCampaign, StartCampaign, plan_campaign, start_campaign
-    from holdfast.operations.retrying_client import PatientDesk
+    from holdfast.operations.retrying_client import RetryingClient
 
-    async with shell.desk() as desk:
-        plan = await desk.ask(plan_campaign, PlanCampaign(fingerprint=fingerprint))
+    async with shell.operation_client() as operation_client:
+        plan = await operation_client.ask(plan_campaign, PlanCampaign(fingerprint=fingerprint))
         if dry_run:
             tell_plan(shell, plan)
             return OK
@@ -66,9 +66,13 @@ async def _start(
         if not yes and not shell.is_json:
             _talk_plan(shell, plan)
         shell.confirm(f"Run {_tasks(plan)} of group {fingerprint} again?", yes=yes)
-        view = await desk.ask(start_campaign, StartCampaign(fingerprint=fingerprint, reason=reason, **options))
+        view = await operation_client.ask(
+            start_campaign, StartCampaign(fingerprint=fingerprint, reason=reason, **options)
+        )
         if watch:
-            return await _follow(shell, PatientDesk(desk, shell.talk, has_answered=True), view.campaign_id)
+            return await _follow(
+                shell, RetryingClient(operation_client, shell.talk, has_answered=True), view.campaign_id
+            )
     _tell(shell, view)
     shell.talk(f"Follow it: holdfast campaign show {view.campaign_id} --watch")
     return OK
@@ -176,10 +180,10 @@ def show(campaign_id: str, watch: bool) -> None:
 async def _show(shell: Shell, campaign_id: str, watch: bool) -> int:
     from holdfast.operations.campaigns import OfCampaign, show_campaign
 
-    async with shell.patient_desk() if watch else shell.desk() as desk:
+    async with shell.retrying_client() if watch else shell.operation_client() as operation_client:
         if watch:
-            return await _follow(shell, desk, campaign_id)
-        view = await desk.ask(show_campaign, OfCampaign(campaign_id=campaign_id))
+            return await _follow(shell, operation_client, campaign_id)
+        view = await operation_client.ask(show_campaign, OfCampaign(campaign_id=campaign_id))
     if shell.is_json:
         emit_json(view)
         return OK
@@ -227,14 +231,14 @@ def _ended(view: CampaignView) -> int:
     return view.released - view.outstanding
 
 
-async def _follow(shell: Shell, desk: Desk, campaign_id: str) -> int:
+async def _follow(shell: Shell, operation_client: OperationClient, campaign_id: str) -> int:
     """Show every change until the campaign ends or stops."""
     from holdfast.operations.campaigns import OfCampaign, show_campaign
 
     is_live = sys.stderr.isatty() and not shell.is_json
     last = ""
     while True:
-        view = await desk.ask(show_campaign, OfCampaign(campaign_id=campaign_id))
+        view = await operation_client.ask(show_campaign, OfCampaign(campaign_id=campaign_id))
         line = f"{state_text(view.state)}  {bar(view)}  {view.note}"
         if line != last:
             click.echo(f"\r\x1b[2K{line}" if is_live else line, err=True, nl=not is_live)

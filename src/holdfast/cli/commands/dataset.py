@@ -9,7 +9,7 @@ import click
 from holdfast.cli.ui.command_tree import Group
 from holdfast.cli.ui.output import Column, emit_json, emit_rows
 from holdfast.cli.ui.shell import Shell, the_shell
-from holdfast.cli.ui.words import age, compact, harmless, one_line
+from holdfast.cli.ui.words import age, compact, one_line, strip_control_chars
 
 if TYPE_CHECKING:
     from holdfast.engine.datasets.declare import CommitView, GenerationView
@@ -123,7 +123,7 @@ def rollback(name: str, version: int, keep: bool, yes: bool, reason: str) -> Non
     from holdfast.operations.datasets import RollBack, roll_back
 
     shell = the_shell()
-    shell.confirm(f"Roll back version {version} of {harmless(name)}?", yes=yes)
+    shell.confirm(f"Roll back version {version} of {strip_control_chars(name)}?", yes=yes)
     shown = shell.ask(roll_back, RollBack(name=name, version=version, keep=keep, reason=reason)).current
     _tell(shell, name, version, "rolled back" if shown is None else f"rolled back, version {shown} is current")
 
@@ -138,7 +138,7 @@ def drop(name: str, version: int, yes: bool, reason: str) -> None:
     from holdfast.operations.datasets import DropVersion, drop_version
 
     shell = the_shell()
-    shell.confirm(f"Drop version {version} of {harmless(name)} with all its rows?", yes=yes)
+    shell.confirm(f"Drop version {version} of {strip_control_chars(name)} with all its rows?", yes=yes)
     shell.ask(drop_version, DropVersion(name=name, version=version, reason=reason))
     _tell(shell, name, version, "dropped")
 

@@ -12,7 +12,7 @@ from holdfast.cli.ui.command_tree import Group
 from holdfast.cli.ui.completions import fingerprints, task_ids
 from holdfast.cli.ui.output import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.ui.shell import Shell, the_shell
-from holdfast.cli.ui.words import age, compact, counted, harmless, hue, moment, state_text
+from holdfast.cli.ui.words import age, compact, counted, hue, moment, state_text, strip_control_chars
 from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, dispatch_backoff_seconds
 from holdfast.core.values.bounds import required_reason
 from holdfast.errors import Invalid, NotFound
@@ -163,7 +163,7 @@ def show(dead_letter_id: str) -> None:
         if one.compensation is not None and one.compensated_by is None and one.state != "refused":
             shell.talk(f"  Undo it: {undoing(one)}")
     if view.traceback and shell.is_table:
-        click.echo("\n".join(f"    │ {line}" for line in harmless(view.traceback).rstrip().splitlines()))
+        click.echo("\n".join(f"    │ {line}" for line in strip_control_chars(view.traceback).rstrip().splitlines()))
 
 
 @dead.command()
@@ -339,10 +339,10 @@ async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> in
     from holdfast.operations.dead_letters import ExportLetters, export_letters
 
     count, before = 0, None
-    async with shell.desk() as desk:
+    async with shell.operation_client() as operation_client:
         while True:
             asked = ExportLetters(fingerprint=fingerprint, everything=everything, before=before)
-            page = await desk.ask(export_letters, asked)
+            page = await operation_client.ask(export_letters, asked)
             for letter in page.letters:
                 click.echo(msgspec.json.encode(letter).decode())
             count, before = count + len(page.letters), page.next

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.commands.server import launchers_of, run_loops
 from holdfast.cli.commands.work import run_crew
 from holdfast.cli.ui.command_tree import Command
-from holdfast.cli.ui.process_options import Crew, crew_options, folders, unsafe_option, with_code
+from holdfast.cli.ui.process_options import WorkerGroup, crew_options, folders, unsafe_option, with_code
 from holdfast.cli.ui.shell import Shell, the_shell
 from holdfast.errors import HoldfastError
 from holdfast.settings.log_setup import set_up
@@ -21,7 +21,7 @@ from holdfast.settings.settings import LogSettings
 if TYPE_CHECKING:
     from holdfast.cli.server_thread import ServerBeside
     from holdfast.settings.settings import Settings
-    from holdfast.store.resolve import Place
+    from holdfast.store.resolve import DatabaseLocation
     from holdfast.worker.supervisor.maintenance_thread import Beside
 
 
@@ -35,9 +35,9 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
     """
     from holdfast.engine.failure_log import ATTEMPTS_LOG
     from holdfast.settings.option import LOCAL
-    from holdfast.store.resolve import find_place
+    from holdfast.store.resolve import resolve_database
 
-    shell, crew = the_shell(), Crew(**asked)
+    shell, crew = the_shell(), WorkerGroup(**asked)
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
     # The live log has what happens to tasks; of the rest only what is wrong belongs between its lines.
     if settings.log == LogSettings():
@@ -48,14 +48,14 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
         settings = with_code(crew, settings)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
     with shell.busy("Starting"):
-        place = find_place(settings)
+        place = resolve_database(settings)
     try:
         raise SystemExit(_develop(shell, place, replace(settings, url=place.url), crew))
     finally:
         place.close()
 
 
-def _develop(shell: Shell, place: Place, settings: Settings, crew: Crew) -> int:
+def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, crew: WorkerGroup) -> int:
     from holdfast.cli.ui.event_log import LiveLog
 
     asyncio.run(_prepare(place.url, settings))
@@ -74,7 +74,7 @@ def _develop(shell: Shell, place: Place, settings: Settings, crew: Crew) -> int:
         shell.talk("Stopped.")
 
 
-def _launching_for(crew: Crew) -> Beside:
+def _launching_for(crew: WorkerGroup) -> Beside:
     """The launching loop for one app: launched processes run the same."""
     from holdfast.launchers.loop import Launching
 
@@ -82,7 +82,7 @@ def _launching_for(crew: Crew) -> Beside:
     return lambda engine: Launching(engine, launchers_of(engine, crew.app_ref, packs)).run()
 
 
-def _serve_beside(shell: Shell, place: Place, settings: Settings) -> ServerBeside | None:
+def _serve_beside(shell: Shell, place: DatabaseLocation, settings: Settings) -> ServerBeside | None:
     """Offer the HTTP API too; what keeps it from starting is said, and the rest goes on."""
     from holdfast.cli.server_thread import ServerBeside
 
@@ -108,7 +108,7 @@ async def _prepare(url: str, settings: Settings) -> None:
         await database.close()
 
 
-def _greet(shell: Shell, place: Place, settings: Settings, app_ref: str) -> None:
+def _greet(shell: Shell, place: DatabaseLocation, settings: Settings, app_ref: str) -> None:
     from holdfast.store.database import without_password
 
     shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")

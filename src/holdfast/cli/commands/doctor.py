@@ -45,7 +45,7 @@ async def _examine(shell: Shell) -> list[Finding]:
     from holdfast.engine.queries.checkup import Finding, Level, check_up, finding
     from holdfast.net.server_url import is_server
     from holdfast.store.database import Database, without_password
-    from holdfast.store.resolve import find_place
+    from holdfast.store.resolve import resolve_database
 
     is_new = sys.version_info >= (3, 11)
     found = [finding("python", is_new, platform.python_version(), "Use Python 3.11 or newer.", otherwise=Level.FAILED)]
@@ -54,7 +54,7 @@ async def _examine(shell: Shell) -> list[Finding]:
         found.append(Finding(name="settings", level=Level.OK, detail=f"environment {settings.env}"))
         if is_server(settings.url):
             return [*found, *await _examine_server(shell, settings)]
-        place = await asyncio.to_thread(find_place, settings)
+        place = await asyncio.to_thread(resolve_database, settings)
     except HoldfastError as error:
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
     try:
@@ -85,11 +85,11 @@ async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
     """What a server says of itself and of its database."""
     from holdfast.engine.queries.checkup import Finding, Level
     from holdfast.operations.administration import examine
-    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.shared_types import Empty
     from holdfast.store.database import without_password
 
-    async with shell.desk() as desk:
-        theirs = (await desk.ask(examine, Nothing())).findings
+    async with shell.operation_client() as operation_client:
+        theirs = (await operation_client.ask(examine, Empty())).findings
     here = Finding(name="server", level=Level.OK, detail=without_password(settings.url or ""))
     return [here, *theirs]
 

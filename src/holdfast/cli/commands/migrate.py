@@ -41,11 +41,11 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
     from holdfast.engine.epoch import look_at_server
     from holdfast.store.database import Database
     from holdfast.store.migrate import migrate, schema_version
-    from holdfast.store.resolve import find_place
+    from holdfast.store.resolve import resolve_database
     from holdfast.store.tenant_role import missing_statements
 
     settings = shell.settings()
-    place = await asyncio.to_thread(find_place, settings)
+    place = await asyncio.to_thread(resolve_database, settings)
     try:
         database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
         try:

@@ -117,10 +117,10 @@ def show(name: str) -> None:
 def pause(name: str, reason: str) -> None:
     """Stop a queue from handing out work; what runs goes on."""
     from holdfast.operations.queues import pause_queue
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
     shell = the_shell()
-    done = shell.ask(pause_queue, Steer(name=name, reason=reason))
+    done = shell.ask(pause_queue, NameAndReason(name=name, reason=reason))
     _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
 
 
@@ -130,10 +130,10 @@ def pause(name: str, reason: str) -> None:
 def resume(name: str, reason: str) -> None:
     """Let a queue hand out work again."""
     from holdfast.operations.queues import resume_queue
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
     shell = the_shell()
-    done = shell.ask(resume_queue, Steer(name=name, reason=reason))
+    done = shell.ask(resume_queue, NameAndReason(name=name, reason=reason))
     _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
 
 
@@ -152,16 +152,16 @@ def drain(name: str, reason: str, timeout: str | None) -> None:
 
 
 async def _drain(shell: Shell, name: str, reason: str, timeout: str | None) -> None:
-    from holdfast.operations.follow import Patience
+    from holdfast.operations.follow import TimeLimit
     from holdfast.operations.queues import ListQueues, list_queues, pause_queue
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
-    patience = Patience(timeout)
-    async with shell.desk() as desk:
-        await desk.ask(pause_queue, Steer(name=name, reason=reason))
+    patience = TimeLimit(timeout)
+    async with shell.operation_client() as operation_client:
+        await operation_client.ask(pause_queue, NameAndReason(name=name, reason=reason))
         told = 0
         while True:
-            rows = await all_of(desk, list_queues, ListQueues(history=False), lambda page: page.queues)
+            rows = await all_of(operation_client, list_queues, ListQueues(history=False), lambda page: page.queues)
             view = next(row for row in rows if row.name == name)
             if view.running == 0 and "running" not in view.partial:
                 return
@@ -197,12 +197,12 @@ def limit(
     actions and queues too. Retries that find no room wait and spend nothing.
     """
     from holdfast.operations.queues import LimitQueue, LimitRetries, limit_queue, limit_retries, show_quotas
-    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.shared_types import Empty
 
     shell = the_shell()
     if running is None and per_second is None and retries is None and retry_share is None:
         if name == ALL_QUEUES:
-            emit_quotas(shell, shell.ask(show_quotas, Nothing()).quotas)
+            emit_quotas(shell, shell.ask(show_quotas, Empty()).quotas)
             return
         raise Invalid(
             "No limit was named.",

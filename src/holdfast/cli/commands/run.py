@@ -13,7 +13,7 @@ from holdfast.cli.commands.run_watch import end_of_run, watch
 from holdfast.cli.ui.command_tree import Group
 from holdfast.cli.ui.completions import flow_names, run_ids
 from holdfast.cli.ui.explanation import emit_why
-from holdfast.cli.ui.for_each_id import in_turn
+from holdfast.cli.ui.for_each_id import for_each_id
 from holdfast.cli.ui.input_option import object_of, pairs_of
 from holdfast.cli.ui.output import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.ui.shell import OK, Shell, the_shell
@@ -22,8 +22,8 @@ from holdfast.core.values.bounds import required_reason
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
-    from holdfast.engine.queries.runs import NodeView, RunLine, RunView
-    from holdfast.operations.client import Desk
+    from holdfast.engine.queries.runs import NodeView, RunListRow, RunView
+    from holdfast.operations.client import OperationClient
     from holdfast.operations.runs import RetryPlan, RunRetried, StartRun
 
 
@@ -79,14 +79,14 @@ def start(
 
 
 async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None) -> int:
-    from holdfast.operations.retrying_client import PatientDesk
+    from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.runs import start_run
 
-    async with shell.desk() as desk:
-        run = await desk.ask(start_run, asked)
+    async with shell.operation_client() as operation_client:
+        run = await operation_client.ask(start_run, asked)
         if waits:
             shell.talk(f"Started run {run.run_id}; waiting for its end.")
-            patient = PatientDesk(desk, shell.talk, timeout, has_answered=True)
+            patient = RetryingClient(operation_client, shell.talk, timeout, has_answered=True)
             return await end_of_run(shell, patient, run.run_id, timeout)
     if shell.is_json:
         emit_json(run)
@@ -120,7 +120,7 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         shell.talk(f"More: --before {following}")
 
 
-def _columns() -> list[Column[RunLine]]:
+def _columns() -> list[Column[RunListRow]]:
     return [
         Column(title="RUN", text=lambda row: row.run_id),
         state_column(),
@@ -245,10 +245,10 @@ def retry(run_id: str, reason: str, node: str | None, dry_run: bool) -> None:
 async def _retry(shell: Shell, run_id: str, reason: str, node: str | None, dry_run: bool) -> RetryPlan | RunRetried:
     from holdfast.operations.runs import PlanRetry, RetryRun, plan_retry, retry_run
 
-    async with shell.desk() as desk:
+    async with shell.operation_client() as operation_client:
         if dry_run:
-            return await desk.ask(plan_retry, PlanRetry(run_id=run_id, node=node))
-        return await desk.ask(retry_run, RetryRun(run_id=run_id, reason=reason, node=node))
+            return await operation_client.ask(plan_retry, PlanRetry(run_id=run_id, node=node))
+        return await operation_client.ask(retry_run, RetryRun(run_id=run_id, reason=reason, node=node))
 
 
 @run.command()
@@ -294,7 +294,7 @@ def _steer_all(shell: Shell, run_ids: tuple[str, ...], verb: str, reason: str) -
 
     operation = {"cancel": cancel_run, "pause": pause_run, "resume": resume_run}[verb]
 
-    async def steer(desk: Desk, run_id: str) -> str:
-        return (await desk.ask(operation, SteerRun(run_id=run_id, reason=reason))).state
+    async def steer(operation_client: OperationClient, run_id: str) -> str:
+        return (await operation_client.ask(operation, SteerRun(run_id=run_id, reason=reason))).state
 
-    raise SystemExit(shell.run(in_turn(shell, run_ids, steer, name="run_id")))
+    raise SystemExit(shell.run(for_each_id(shell, run_ids, steer, name="run_id")))

@@ -16,10 +16,10 @@ import click
 
 from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.completions import run_ids
-from holdfast.cli.ui.live_display import attended
+from holdfast.cli.ui.live_display import run_with_display
 from holdfast.cli.ui.output import emit_json
 from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
-from holdfast.cli.ui.words import harmless, hue, lasted, one_line, state_text
+from holdfast.cli.ui.words import hue, lasted, one_line, state_text, strip_control_chars
 from holdfast.core.flows.run_state import RUN_TERMINAL, RunState
 from holdfast.errors import WaitTimeout
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.client.run_events import RunEvent
     from holdfast.engine.queries.runs import NodeView, RunView
     from holdfast.engine.queries.status import RunProgress
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
 
 LOOK_SECONDS = 0.5
 NODES_SHOWN_MAX = 15
@@ -56,60 +56,60 @@ async def _watch(shell: Shell, run_id: str, after: str, timeout: str | None) -> 
     from holdfast.core.values.duration import seconds_of
 
     seconds = None if timeout is None else seconds_of(timeout)
-    async with shell.patient_desk() as desk:
-        progress = await _progress(desk, run_id)
-        teller = _Screen(shell, desk, progress) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
+    async with shell.retrying_client() as operation_client:
+        progress = await _progress(operation_client, run_id)
+        teller = _Screen(shell, operation_client, progress) if shell.is_table and sys.stdout.isatty() else _Lines(shell)
         try:
             async with asyncio.timeout(seconds), teller:
-                progress = await attended(_follow(desk, run_id, teller, after), teller.keep())
+                progress = await run_with_display(_follow(operation_client, run_id, teller, after), teller.keep())
         except TimeoutError:
             raise WaitTimeout(
                 f"Run {run_id} has not ended after {seconds:g} s.", advice=f"See `holdfast run why {run_id}`."
             ) from None
-        await _tell_verdict(shell, desk, progress)
+        await _tell_verdict(shell, operation_client, progress)
     return OK if progress.state == RunState.COMPLETED else FAILED
 
 
-async def _progress(desk: Desk, run_id: str) -> RunProgress:
+async def _progress(operation_client: OperationClient, run_id: str) -> RunProgress:
     from holdfast.operations.run_follow import run_progress
     from holdfast.operations.runs import OfRun
 
-    return await desk.ask(run_progress, OfRun(run_id=run_id))
+    return await operation_client.ask(run_progress, OfRun(run_id=run_id))
 
 
-async def _show(desk: Desk, run_id: str) -> RunView:
+async def _show(operation_client: OperationClient, run_id: str) -> RunView:
     from holdfast.operations.runs import OfRun, show_run
 
-    return await desk.ask(show_run, OfRun(run_id=run_id))
+    return await operation_client.ask(show_run, OfRun(run_id=run_id))
 
 
-async def _headline(desk: Desk, run_id: str) -> str:
+async def _headline(operation_client: OperationClient, run_id: str) -> str:
     from holdfast.operations.runs import ExplainRun, why_run
 
-    return harmless((await desk.ask(why_run, ExplainRun(run_id=run_id))).headline)
+    return strip_control_chars((await operation_client.ask(why_run, ExplainRun(run_id=run_id))).headline)
 
 
-async def _follow(desk: Desk, run_id: str, teller: _Lines | _Screen, after: str) -> RunProgress:
+async def _follow(operation_client: OperationClient, run_id: str, teller: _Lines | _Screen, after: str) -> RunProgress:
     """Tell events until the run is over; one that was run again meanwhile goes on."""
     from holdfast.operations.follow import events_of_run
 
     while True:
-        async with contextlib.aclosing(events_of_run(desk, run_id, after)) as events:  # type: ignore[type-var]
+        async with contextlib.aclosing(events_of_run(operation_client, run_id, after)) as events:  # type: ignore[type-var]
             async for event in events:
                 teller.tell(event)
                 after = event.cursor
-        progress = await _progress(desk, run_id)
+        progress = await _progress(operation_client, run_id)
         if progress.state in RUN_TERMINAL:
             return progress
 
 
-async def _tell_verdict(shell: Shell, desk: Desk, view: RunProgress) -> None:
+async def _tell_verdict(shell: Shell, operation_client: OperationClient, view: RunProgress) -> None:
     if shell.is_json:
         import json
 
         click.echo(json.dumps({"run_id": view.run_id, "state": view.state}))
         return
-    headline = await _headline(desk, view.run_id)
+    headline = await _headline(operation_client, view.run_id)
     if shell.is_table:
         word = click.style(state_text(view.state), fg=hue(view.state) or None, bold=True)
         click.echo(f"{word}  {headline}", color=shell.has_colour())
@@ -118,19 +118,19 @@ async def _tell_verdict(shell: Shell, desk: Desk, view: RunProgress) -> None:
     shell.talk(headline)
 
 
-async def end_of_run(shell: Shell, desk: Desk, run_id: str, timeout: str | None) -> int:
+async def end_of_run(shell: Shell, operation_client: OperationClient, run_id: str, timeout: str | None) -> int:
     """Wait for one run, print how it ended and its output, and give the exit code."""
     from holdfast.operations import follow
 
-    state = await follow.end_of_run(desk, run_id, timeout)
+    state = await follow.end_of_run(operation_client, run_id, timeout)
     if shell.is_json:
-        emit_json({"run_id": run_id, "state": state, "output": (await _show(desk, run_id)).output})
+        emit_json({"run_id": run_id, "state": state, "output": (await _show(operation_client, run_id)).output})
     elif state == RunState.COMPLETED:
-        click.echo(bytes((await _show(desk, run_id)).output).decode())
+        click.echo(bytes((await _show(operation_client, run_id)).output).decode())
         shell.talk(state_text(state))
     else:
         click.echo(state)
-        shell.talk(f"{state_text(state)}  {await _headline(desk, run_id)}")
+        shell.talk(f"{state_text(state)}  {await _headline(operation_client, run_id)}")
     return OK if state == RunState.COMPLETED else FAILED
 
 
@@ -164,11 +164,11 @@ class _Lines:
 class _Screen:
     """A screen on a terminal, drawn anew while the run goes on."""
 
-    def __init__(self, shell: Shell, desk: Desk, progress: RunProgress) -> None:
+    def __init__(self, shell: Shell, operation_client: OperationClient, progress: RunProgress) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._desk = desk
+        self._desk = operation_client
         self._view: RunProgress | RunView = progress
         self._recent: deque[RunEvent] = deque(maxlen=EVENTS_SHOWN_MAX)
         console = Console(no_color=not shell.has_colour(), highlight=False)
@@ -206,7 +206,7 @@ def screen_of(view: RunProgress | RunView, recent: list[RunEvent]) -> Any:
     over = view.nodes - view.pending
     took = lasted(view.created_at, view.ended_at or view.at)
     head = Text.assemble(
-        (f"{harmless(view.flow)} v{view.version}  ", "bold"),
+        (f"{strip_control_chars(view.flow)} v{view.version}  ", "bold"),
         (state_text(view.state), hue(view.state)),
         f"  {over}/{view.nodes}  {took}",
     )
@@ -239,7 +239,7 @@ def _line(event: RunEvent) -> str:
     word = event.kind.rpartition(".")[2]
     state = {"started": "running", "resumed": "running", "redriven": "revived"}.get(word, word)
     head = click.style(f"{state_text(state):<18}", fg=hue(state) or None)
-    parts = [f"{event.at.astimezone():%H:%M:%S}", head, harmless(_where(event))]
+    parts = [f"{event.at.astimezone():%H:%M:%S}", head, strip_control_chars(_where(event))]
     if event.attempt > 1 and event.node is not None:
         parts.append(f"attempt {event.attempt}")
     if event.detail and event.detail.get("actor"):

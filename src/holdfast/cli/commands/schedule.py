@@ -186,10 +186,10 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
 def pause(name: str, reason: str) -> None:
     """Fire nothing of a schedule until it is resumed; what it fired goes on."""
     from holdfast.operations.schedules import pause_schedule
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
     shell = the_shell()
-    done = shell.ask(pause_schedule, Steer(name=name, reason=reason))
+    done = shell.ask(pause_schedule, NameAndReason(name=name, reason=reason))
     _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
 
 
@@ -199,10 +199,10 @@ def pause(name: str, reason: str) -> None:
 def resume(name: str, reason: str) -> None:
     """Let a schedule fire again. Slots that came during the pause are not caught up with."""
     from holdfast.operations.schedules import resume_schedule
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
     shell = the_shell()
-    done = shell.ask(resume_schedule, Steer(name=name, reason=reason))
+    done = shell.ask(resume_schedule, NameAndReason(name=name, reason=reason))
     _tell(shell, name, "resumed" if done.is_changed else "was not paused", paused=False)
 
 
@@ -212,10 +212,10 @@ def resume(name: str, reason: str) -> None:
 def fire(name: str, reason: str) -> None:
     """Fire a schedule now, also a paused one. Its overlap policy holds."""
     from holdfast.operations.schedules import fire_schedule
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
     shell = the_shell()
-    fired = shell.ask(fire_schedule, Steer(name=name, reason=reason))
+    fired = shell.ask(fire_schedule, NameAndReason(name=name, reason=reason))
     if shell.is_json:
         emit_json(fired)
         return
@@ -231,11 +231,11 @@ def fire(name: str, reason: str) -> None:
 def delete(name: str, reason: str, yes: bool) -> None:
     """Forget a schedule and its slots; what it fired stays. An app that still declares it brings it back."""
     from holdfast.operations.schedules import delete_schedule
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
 
     shell = the_shell()
     shell.confirm(f"Delete the schedule {name}?", yes=yes)
-    done = shell.ask(delete_schedule, Steer(name=name, reason=reason))
+    done = shell.ask(delete_schedule, NameAndReason(name=name, reason=reason))
     if shell.is_json:
         emit_json(done)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast._internal.gc_tuning import set_aside
+from holdfast._internal.gc_tuning import freeze_startup_objects
 from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.process_options import unsafe_option
 from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.launchers.profiles import Profiles
     from holdfast.server.app import Addresses
     from holdfast.settings.settings import Settings
-    from holdfast.store.resolve import Place
+    from holdfast.store.resolve import DatabaseLocation
 
 LOOP_SESSIONS_MAX = 4
 HTTP_SESSIONS_MAX = 20
@@ -73,16 +73,16 @@ def require_http(settings: Settings) -> None:
 
 
 async def _serve(shell: Shell, settings: Settings, with_http: bool) -> int:
-    from holdfast.store.resolve import find_place
+    from holdfast.store.resolve import resolve_database
 
-    place = await asyncio.to_thread(find_place, settings)
+    place = await asyncio.to_thread(resolve_database, settings)
     try:
         return await run_loops(place, settings, shell=shell, with_http=with_http)
     finally:
         place.close()
 
 
-async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
+async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
     """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
     from holdfast.engine.engine import Engine
     from holdfast.store.database import without_password
@@ -109,7 +109,7 @@ async def run_loops(place: Place, settings: Settings, *, shell: Shell, with_http
 
 
 @asynccontextmanager
-async def offered(place: Place, settings: Settings) -> AsyncIterator[Addresses]:
+async def offered(place: DatabaseLocation, settings: Settings) -> AsyncIterator[Addresses]:
     """Offer the API on a pool of its own: requests that use up its sessions leave the repair loops theirs."""
     from holdfast.engine.engine import Engine
     from holdfast.server.app import listening
@@ -122,7 +122,7 @@ async def offered(place: Place, settings: Settings) -> AsyncIterator[Addresses]:
 
 
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
-    set_aside()
+    freeze_startup_objects()
     loops = asyncio.create_task(_all_loops(engine), name="holdfast-loops")
     asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
     await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,18 +12,18 @@ from holdfast.cli.commands.task_replay import replay
 from holdfast.cli.ui.command_tree import Group
 from holdfast.cli.ui.completions import action_names, queue_names, task_ids
 from holdfast.cli.ui.explanation import emit_why
-from holdfast.cli.ui.for_each_id import in_turn
+from holdfast.cli.ui.for_each_id import for_each_id
 from holdfast.cli.ui.input_option import object_of, pairs_of
 from holdfast.cli.ui.output import Column, emit_json, emit_pairs, emit_rows, state_column
 from holdfast.cli.ui.shell import OK, Shell, actor, all_of, the_shell
-from holdfast.cli.ui.words import age, harmless, hue, icon, lasted, moment, state_text
+from holdfast.cli.ui.words import age, hue, icon, lasted, moment, state_text, strip_control_chars
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.engine.effects.gate import EffectView
     from holdfast.engine.queries.task_detail import TaskView
     from holdfast.engine.queries.tasks import TaskRow
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
     from holdfast.operations.effects import EffectPage
     from holdfast.operations.submit import CopyTask, SubmitTask, Submitted
 
@@ -89,39 +89,41 @@ def submit(
 async def _submit(
     shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
 ) -> int:
-    from holdfast.operations.retrying_client import PatientDesk
+    from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.submit import CopyTask, copy_task, submit_task
 
-    async with _desk_for(shell, app_ref) as desk:
+    async with _desk_for(shell, app_ref) as operation_client:
         if isinstance(asked, CopyTask):
-            done = await desk.ask(copy_task, asked)
+            done = await operation_client.ask(copy_task, asked)
         elif app_ref is None:
-            done = await desk.ask(submit_task, asked)
+            done = await operation_client.ask(submit_task, asked)
         else:
-            done = await _submit_own(desk, asked)
+            done = await _submit_own(operation_client, asked)
         if not waits:
             _tell_submitted(shell, done)
             return OK
         shell.talk(f"Submitted {done.action} as {done.task_id}; waiting for its end.")
-        return await end_of(shell, PatientDesk(desk, shell.talk, timeout, has_answered=True), done.task_id, timeout)
+        return await end_of(
+            shell, RetryingClient(operation_client, shell.talk, timeout, has_answered=True), done.task_id, timeout
+        )
 
 
-def _desk_for(shell: Shell, app_ref: str | None) -> Desk:
+def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
     """The desk; for an app's own code one that knows its actions, which needs the database itself."""
     if app_ref is None:
-        return shell.desk()
+        return shell.operation_client()
     from holdfast.authoring.app_settings import settings_for
-    from holdfast.operations.client import LocalDesk
+    from holdfast.operations.client import LocalClient
 
     app = shell.load_app(app_ref)
     app.configure(settings_for(app.own_settings, shell.settings()))
-    return LocalDesk(app.client(), actor())
+    return LocalClient(app.client(), actor())
 
 
-async def _submit_own(desk: Any, asked: SubmitTask) -> Submitted:
+async def _submit_own(operation_client: Any, asked: SubmitTask) -> Submitted:
     from holdfast.operations.submit import hand_in
 
-    return await hand_in(desk.client, desk.client.action(asked.action), asked)
+    return await hand_in(operation_client.client, operation_client.client.action(asked.action), asked)
 
 
 def _tell_submitted(shell: Shell, done: Submitted) -> None:
@@ -271,10 +273,10 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         asked = "" if one.dispatched_at == one.started_at else f", asked for {moment(one.dispatched_at, utc=shell.utc)}"
         click.echo(f"{head}{asked}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:
-            click.echo(f"    {harmless(one.type or one.code)}: {harmless(one.message)}")
-            click.echo(f"    {harmless(one.sentence)} Class {one.failure_class}.")
+            click.echo(f"    {strip_control_chars(one.type or one.code)}: {strip_control_chars(one.message)}")
+            click.echo(f"    {strip_control_chars(one.sentence)} Class {one.failure_class}.")
         if one.traceback and shell.is_table:
-            click.echo("\n".join(f"    │ {line}" for line in harmless(one.traceback).rstrip().splitlines()))
+            click.echo("\n".join(f"    │ {line}" for line in strip_control_chars(one.traceback).rstrip().splitlines()))
     for effect in view.effects:
         click.echo(effect_line(effect))
 
@@ -314,9 +316,9 @@ async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[Eff
     from holdfast.operations.effects import ListEffects, list_effects
     from holdfast.operations.tasks import SteerTask, retry_task
 
-    async with shell.desk() as desk:
-        unknown = await all_of(desk, list_effects, ListEffects(task_id=task_id, state="unknown"), _effects)
-        return (await desk.ask(retry_task, SteerTask(task_id=task_id, reason=reason))).attempt, unknown
+    async with shell.operation_client() as operation_client:
+        unknown = await all_of(operation_client, list_effects, ListEffects(task_id=task_id, state="unknown"), _effects)
+        return (await operation_client.ask(retry_task, SteerTask(task_id=task_id, reason=reason))).attempt, unknown
 
 
 def _effects(page: EffectPage) -> list[EffectView]:
@@ -342,10 +344,10 @@ def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
 async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> int:
     from holdfast.operations.tasks import SteerTask, cancel_task
 
-    async def steer(desk: Desk, task_id: str) -> str:
-        return (await desk.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
+    async def steer(operation_client: OperationClient, task_id: str) -> str:
+        return (await operation_client.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
 
     def talk(state: str) -> str:
         return "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
 
-    return await in_turn(shell, task_ids, steer, name="task_id", talk=talk)
+    return await for_each_id(shell, task_ids, steer, name="task_id", talk=talk)

@@ -10,18 +10,18 @@ import click
 
 from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.completions import task_ids
-from holdfast.cli.ui.live_display import attended
+from holdfast.cli.ui.live_display import run_with_display
 from holdfast.cli.ui.output import emit_json
 from holdfast.cli.ui.shell import FAILED, OK, TIMEOUT, Shell, the_shell
-from holdfast.cli.ui.words import harmless, hue, state_text
+from holdfast.cli.ui.words import hue, state_text, strip_control_chars
 from holdfast.core.tasks.progress_text import progress_text
 from holdfast.core.tasks.states import TERMINAL
 from holdfast.errors import WaitTimeout
 
 if TYPE_CHECKING:
-    from holdfast.engine.queries.task_detail import Note
-    from holdfast.operations.client import Desk
-    from holdfast.operations.explanation import Why
+    from holdfast.engine.queries.task_detail import AttemptNote
+    from holdfast.operations.client import OperationClient
+    from holdfast.operations.explanation import ExplanationView
     from holdfast.operations.tasks import TaskEnding
 
 LOOK_SECONDS = 0.5
@@ -40,26 +40,30 @@ def watch(task_id: str, timeout: str | None) -> None:
 
 
 async def _watch(shell: Shell, task_id: str, timeout: str | None) -> int:
-    async with shell.patient_desk(timeout) as desk:
-        await _why(desk, task_id)
-        return await attended(end_of(shell, desk, task_id, timeout), _tell_changes(shell, desk, task_id))
+    async with shell.retrying_client(timeout) as operation_client:
+        await _why(operation_client, task_id)
+        return await run_with_display(
+            end_of(shell, operation_client, task_id, timeout), _tell_changes(shell, operation_client, task_id)
+        )
 
 
-async def _why(desk: Desk, task_id: str) -> Why:
+async def _why(operation_client: OperationClient, task_id: str) -> ExplanationView:
     from holdfast.operations.tasks import OfTask, why_task
 
-    return await desk.ask(why_task, OfTask(task_id=task_id))
+    return await operation_client.ask(why_task, OfTask(task_id=task_id))
 
 
-async def _tell_changes(shell: Shell, desk: Desk, task_id: str) -> NoReturn:
+async def _tell_changes(shell: Shell, operation_client: OperationClient, task_id: str) -> NoReturn:
     told: tuple[str, str] | None = None
     while True:
-        explanation = await _why(desk, task_id)
+        explanation = await _why(operation_client, task_id)
         attempt = explanation.headline if explanation.code in ("backoff", "queue_paused", "no_worker") else ""
         now = (explanation.code, attempt)
         if now != told and explanation.state not in TERMINAL:
             head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None)
-            shell.talk(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {head}  {harmless(explanation.headline)}")
+            shell.talk(
+                f"{datetime.now(UTC).astimezone():%H:%M:%S}  {head}  {strip_control_chars(explanation.headline)}"
+            )
         told = now
         await asyncio.sleep(LOOK_SECONDS)
 
@@ -76,16 +80,16 @@ def wait(task_ids: tuple[str, ...], timeout: str | None) -> None:
 
 
 async def _wait_one(shell: Shell, task_id: str, timeout: str | None) -> int:
-    async with shell.patient_desk(timeout) as desk:
-        return await end_of(shell, desk, task_id, timeout)
+    async with shell.retrying_client(timeout) as operation_client:
+        return await end_of(shell, operation_client, task_id, timeout)
 
 
 async def _wait_all(shell: Shell, task_ids: tuple[str, ...], timeout: str | None) -> int:
     from holdfast.operations.follow import ending_of
     from holdfast.operations.tasks import WAITING, TaskEnding
 
-    async with shell.patient_desk(timeout) as desk:
-        waits = [ending_of(desk, task_id, timeout) for task_id in task_ids]
+    async with shell.retrying_client(timeout) as operation_client:
+        waits = [ending_of(operation_client, task_id, timeout) for task_id in task_ids]
         endings = await asyncio.gather(*waits, return_exceptions=True)
     known: list[TaskEnding] = []
     for task_id, found in zip(task_ids, endings, strict=True):
@@ -102,11 +106,11 @@ async def _wait_all(shell: Shell, task_ids: tuple[str, ...], timeout: str | None
     return OK if all(ending.state == "completed" for ending in known) else FAILED
 
 
-async def end_of(shell: Shell, desk: Desk, task_id: str, timeout: str | None) -> int:
+async def end_of(shell: Shell, operation_client: OperationClient, task_id: str, timeout: str | None) -> int:
     """Wait for one task, print how it ended and its output, and give the exit code."""
     from holdfast.operations.follow import ending_of
 
-    ending: TaskEnding = await ending_of(desk, task_id, timeout)
+    ending: TaskEnding = await ending_of(operation_client, task_id, timeout)
     if shell.is_json:
         emit_json(ending)
     elif ending.state == "completed":
@@ -114,7 +118,9 @@ async def end_of(shell: Shell, desk: Desk, task_id: str, timeout: str | None) ->
         shell.talk(state_text("completed"))
     else:
         click.echo(ending.state)
-        shell.talk(f"{state_text(ending.state)}  {harmless((await _why(desk, task_id)).headline)}")
+        shell.talk(
+            f"{state_text(ending.state)}  {strip_control_chars((await _why(operation_client, task_id)).headline)}"
+        )
     return OK if ending.state == "completed" else FAILED
 
 
@@ -131,11 +137,11 @@ def logs(task_id: str, attempt: int | None, follow: bool) -> None:
 async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -> None:
     from holdfast.operations.tasks import ReadLogs, read_logs
 
-    notes: list[Note] = []
+    notes: list[AttemptNote] = []
     after = None
-    async with shell.patient_desk() if follow else shell.desk() as desk:
+    async with shell.retrying_client() if follow else shell.operation_client() as operation_client:
         while True:
-            page = await desk.ask(read_logs, ReadLogs(task_id=task_id, attempt=attempt, after=after))
+            page = await operation_client.ask(read_logs, ReadLogs(task_id=task_id, attempt=attempt, after=after))
             notes, after = notes + page.notes, page.next
             if not shell.is_json:
                 _print_notes(shell, page.notes)
@@ -150,7 +156,7 @@ async def _logs(shell: Shell, task_id: str, attempt: int | None, follow: bool) -
         shell.talk(f"Task {task_id} logged nothing.")
 
 
-def _print_notes(shell: Shell, notes: list[Note]) -> None:
+def _print_notes(shell: Shell, notes: list[AttemptNote]) -> None:
     for note in notes:
         is_progress = note.kind == "progress"
         text = progress_text(note.detail) if is_progress else str(note.detail.get("message", ""))
@@ -158,4 +164,4 @@ def _print_notes(shell: Shell, notes: list[Note]) -> None:
         rest = " ".join(f"{name}={value}" for name, value in note.detail.items() if name not in told)
         stamp = f"{note.at.astimezone(UTC):%H:%M:%S.%f}" if shell.utc else f"{note.at.astimezone():%H:%M:%S.%f}"
         line = f"{stamp[:-3]}  #{note.attempt}  {text}{f'  {rest}' if rest else ''}"
-        click.echo(harmless(line) if shell.is_table else harmless(line).replace("  ", "\t", 2))
+        click.echo(strip_control_chars(line) if shell.is_table else strip_control_chars(line).replace("  ", "\t", 2))

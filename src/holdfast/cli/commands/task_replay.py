@@ -11,7 +11,7 @@ from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.completions import task_ids
 from holdfast.cli.ui.output import emit_json
 from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
-from holdfast.cli.ui.words import harmless, state_text
+from holdfast.cli.ui.words import state_text, strip_control_chars
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def replay(
     app = shell.load_app(app_ref, packs)
     prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends, runs_steps=runs_steps)
     if not shell.is_json:
-        shell.talk(f"Replaying task {task_id} with input {harmless(_json(prepared.input))}")
+        shell.talk(f"Replaying task {task_id} with input {strip_control_chars(_json(prepared.input))}")
     # A debugger talks to whoever sits at stdout.
     with nullcontext() if debug else shell.aside():
         done = prepared.run_here(debug=debug)
@@ -84,9 +84,9 @@ def _prepare(
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
 
     async def look(effect: str, key: str) -> Sequence[Receipt]:
-        async with shell.desk() as desk:
+        async with shell.operation_client() as operation_client:
             return captured_of(
-                await desk.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
+                await operation_client.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
             ).receipts
 
     settings = shell.settings()
@@ -105,14 +105,15 @@ def _prepare(
 
 def _print(shell: Shell, done: Replayed) -> None:
     for kind, detail in done.notes:
-        shell.talk(f"{kind}  {harmless(_json(detail))}")
+        shell.talk(f"{kind}  {strip_control_chars(_json(detail))}")
     if done.failure is None:
         click.echo(_json(done.output))
     else:
-        click.echo(f"{harmless(done.failure.type or done.failure.code)}: {harmless(done.failure.message)}")
+        name = strip_control_chars(done.failure.type or done.failure.code)
+        click.echo(f"{name}: {strip_control_chars(done.failure.message)}")
         if done.failure.traceback:
-            shell.talk(harmless(done.failure.traceback).rstrip())
-    shell.talk(f"{state_text(done.state)}  {harmless(done.comparison.sentence)}")
+            shell.talk(strip_control_chars(done.failure.traceback).rstrip())
+    shell.talk(f"{state_text(done.state)}  {strip_control_chars(done.comparison.sentence)}")
 
 
 def _answer(text: str) -> tuple[str, Any]:

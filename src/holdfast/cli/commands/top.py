@@ -20,13 +20,13 @@ from holdfast.cli.ui.words import compact, counted
 if TYPE_CHECKING:
     from holdfast.engine.limits.queues import QueueView
     from holdfast.engine.queries.workers import WorkerView
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
 
 WORKERS_SHOWN_MAX = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TopSnapshot:
     """What is seen at one moment; rates need two moments."""
 
     queues: list[QueueView]
@@ -58,21 +58,21 @@ def top(every: float, once: bool) -> None:
         return
 
 
-async def _look_once(shell: Shell) -> Look:
-    async with shell.desk() as desk:
-        return await _look(desk)
+async def _look_once(shell: Shell) -> TopSnapshot:
+    async with shell.operation_client() as operation_client:
+        return await _look(operation_client)
 
 
-async def _look(desk: Desk) -> Look:
-    from holdfast.operations.administration import take_pulse
+async def _look(operation_client: OperationClient) -> TopSnapshot:
+    from holdfast.operations.administration import read_throughput
     from holdfast.operations.queues import ListQueues, list_queues
-    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.shared_types import Empty
     from holdfast.operations.workers import ListWorkers, list_workers
 
-    pulse = await desk.ask(take_pulse, Nothing())
-    workers = (await desk.ask(list_workers, ListWorkers())).workers
-    return Look(
-        queues=await all_of(desk, list_queues, ListQueues(history=False), lambda page: page.queues),
+    pulse = await operation_client.ask(read_throughput, Empty())
+    workers = (await operation_client.ask(list_workers, ListWorkers())).workers
+    return TopSnapshot(
+        queues=await all_of(operation_client, list_queues, ListQueues(history=False), lambda page: page.queues),
         workers=[one for one in workers if one.state != "gone"],
         enqueued=pulse.enqueued,
         finished=pulse.finished,
@@ -85,17 +85,17 @@ async def _watch(shell: Shell, every: float) -> None:
     from rich.live import Live
 
     console = Console(no_color=not shell.has_colour(), highlight=False)
-    async with shell.patient_desk() as desk:
-        before = await _look(desk)
+    async with shell.retrying_client() as operation_client:
+        before = await _look(operation_client)
         with Live(_screen(before, before), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 await asyncio.sleep(every)
-                now = await _look(desk)
+                now = await _look(operation_client)
                 live.update(_screen(before, now), refresh=True)
                 before = now
 
 
-def _screen(before: Look, now: Look) -> Any:
+def _screen(before: TopSnapshot, now: TopSnapshot) -> Any:
     from rich.console import Group
     from rich.text import Text
 
@@ -124,6 +124,6 @@ def _queue_columns() -> list[Column[QueueView]]:
     return [column for column in queue_commands.columns() if column.title not in ("BLOCKED", "COMPLETED", "FAILED")]
 
 
-def _rate(first: int, second: int, before: Look, now: Look) -> str:
+def _rate(first: int, second: int, before: TopSnapshot, now: TopSnapshot) -> str:
     seconds = now.taken_at - before.taken_at
     return "–/s" if seconds <= 0 else f"{compact(max(0, round((second - first) / seconds)))}/s"

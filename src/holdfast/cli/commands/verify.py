@@ -9,7 +9,7 @@ import click
 from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.output import emit_json
 from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
-from holdfast.cli.ui.words import harmless
+from holdfast.cli.ui.words import strip_control_chars
 
 if TYPE_CHECKING:
     from holdfast.engine.queries.verify import Violation
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def verify() -> None:
     """Check the invariants on the live database; exit 1 if one does not hold."""
     from holdfast.operations.administration import verify_invariants
-    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.shared_types import Empty
 
     shell = the_shell()
     with shell.busy("Checking the invariants"):
-        found = shell.ask(verify_invariants, Nothing())
+        found = shell.ask(verify_invariants, Empty())
     if shell.is_json:
         emit_json({"checked": found.checked, "violations": found.violations, "warnings": found.warnings})
     else:
@@ -38,4 +38,4 @@ def verify() -> None:
 def _print(shell: Shell, mark: str, violation: Violation) -> None:
     click.echo(f"{mark} {violation.name}: {violation.sentence} ({violation.count} found)", color=shell.has_colour())
     for evidence in violation.evidence:
-        click.echo(f"    {harmless(evidence)}")
+        click.echo(f"    {strip_control_chars(evidence)}")

@@ -24,10 +24,10 @@ def wake() -> None:
 def show() -> None:
     """Show whether hints are written, how many are outstanding, and how the carrier is."""
     from holdfast.operations.administration import show_wake
-    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.shared_types import Empty
 
     shell = the_shell()
-    _emit(shell, shell.ask(show_wake, Nothing()))
+    _emit(shell, shell.ask(show_wake, Empty()))
 
 
 @wake.command()

@@ -15,7 +15,7 @@ from holdfast.cli.ui.words import age, compact, hue, moment, state_text
 from holdfast.core.values.duration import human, seconds_of
 
 if TYPE_CHECKING:
-    from holdfast.engine.webhooks.commands import Made, WebhookView
+    from holdfast.engine.webhooks.commands import NewSecret, WebhookView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,11 +70,11 @@ def list_() -> None:
 @click.argument("name", shell_complete=webhook_names)
 def show(name: str) -> None:
     """Show one webhook."""
-    from holdfast.operations.shared_types import Named
+    from holdfast.operations.shared_types import NameRequest
     from holdfast.operations.webhooks import show_webhook
 
     shell = the_shell()
-    view = shell.ask(show_webhook, Named(name=name))
+    view = shell.ask(show_webhook, NameRequest(name=name))
     if shell.is_json:
         emit_json(view)
         return
@@ -102,12 +102,12 @@ def show(name: str) -> None:
 @_reason
 def remove(name: str, yes: bool, reason: str) -> None:
     """Deliver nothing more to a webhook and forget it."""
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
     from holdfast.operations.webhooks import remove_webhook
 
     shell = the_shell()
     shell.confirm(f"Remove webhook {name} with its secret and its place in the events?", yes=yes)
-    shell.ask(remove_webhook, Steer(name=name, reason=reason))
+    shell.ask(remove_webhook, NameAndReason(name=name, reason=reason))
     _tell(name, "removed")
 
 
@@ -116,11 +116,11 @@ def remove(name: str, yes: bool, reason: str) -> None:
 @_reason
 def test(name: str, reason: str) -> None:
     """Send a test event now and say what came back; also to a paused webhook."""
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
     from holdfast.operations.webhooks import test_webhook
 
     shell = the_shell()
-    tested = shell.ask(test_webhook, Steer(name=name, reason=reason))
+    tested = shell.ask(test_webhook, NameAndReason(name=name, reason=reason))
     if shell.is_json:
         emit_json(tested)
     else:
@@ -148,10 +148,10 @@ def rotate(name: str, grace: str, reason: str) -> None:
 @_reason
 def pause(name: str, reason: str) -> None:
     """Stop delivering; what happens meanwhile is delivered after `resume`."""
-    from holdfast.operations.shared_types import Steer
+    from holdfast.operations.shared_types import NameAndReason
     from holdfast.operations.webhooks import pause_webhook
 
-    done = the_shell().ask(pause_webhook, Steer(name=name, reason=reason))
+    done = the_shell().ask(pause_webhook, NameAndReason(name=name, reason=reason))
     _tell(name, "paused" if done.is_changed else "paused already")
 
 
@@ -204,7 +204,7 @@ def _paused(row: WebhookView) -> str:
     return "–" if row.paused_at is None else f"by {row.paused_by}: {row.paused_reason or 'no reason given'}"
 
 
-def _tell_secret(made: Made, note: str) -> None:
+def _tell_secret(made: NewSecret, note: str) -> None:
     shell = the_shell()
     if shell.is_json:
         emit_json(made)

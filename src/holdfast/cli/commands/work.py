@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.ui.command_tree import Command
-from holdfast.cli.ui.process_options import Crew, crew_options, folders, unsafe_option, with_code
+from holdfast.cli.ui.process_options import WorkerGroup, crew_options, folders, unsafe_option, with_code
 from holdfast.cli.ui.shell import USAGE, the_shell
 from holdfast.settings.log_setup import set_up
 
@@ -28,7 +28,7 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
     second one hands them back at once.
     """
-    shell, crew = the_shell(), Crew(**asked)
+    shell, crew = the_shell(), WorkerGroup(**asked)
     settings = shell.settings(unsafe=is_unsafe or None)
     set_up(settings.log)
     if not crew:
@@ -40,12 +40,12 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
 
 
 def run_crew(
-    crew: Crew, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
+    crew: WorkerGroup, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
 ) -> int:
     """Run worker processes until a signal, and give the exit code."""
     from holdfast.core.values import bounds
     from holdfast.wakeups.carriers import require_carrier
-    from holdfast.worker.supervisor.start_orders import Ending
+    from holdfast.worker.supervisor.start_orders import ExitCode
     from holdfast.worker.supervisor.supervisor import run_workers
 
     named = None if crew.queues is None else [bounds.valid_queue(name.strip()) for name in crew.queues.split(",")]
@@ -62,4 +62,4 @@ def run_crew(
         tells_failures=tells_failures,
     )
     # An app that cannot be loaded, or a worker that is refused; its own message is on stderr already.
-    return USAGE if code == Ending.CANNOT_LOAD else code
+    return USAGE if code == ExitCode.CANNOT_LOAD else code

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
 
 COMPLETE_SECONDS_MAX = 2.0
 
@@ -39,11 +39,11 @@ def webhook_names(ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return _ask(ctx, _webhooks, incomplete)
 
 
-async def _webhooks(desk: Desk) -> list[str]:
+async def _webhooks(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.shared_types import ListNames
     from holdfast.operations.webhooks import list_webhooks
 
-    return [view.name for view in (await desk.ask(list_webhooks, ListNames())).webhooks]
+    return [view.name for view in (await operation_client.ask(list_webhooks, ListNames())).webhooks]
 
 
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -61,59 +61,61 @@ def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -
     return _ask(ctx, _fingerprints, incomplete)
 
 
-async def _queues(desk: Desk) -> list[str]:
+async def _queues(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.queues import name_queues
-    from holdfast.operations.shared_types import Nothing
+    from holdfast.operations.shared_types import Empty
 
-    return (await desk.ask(name_queues, Nothing())).names
+    return (await operation_client.ask(name_queues, Empty())).names
 
 
-async def _actions(desk: Desk) -> list[str]:
+async def _actions(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.shared_types import ListNames
     from holdfast.operations.workers import list_actions
 
-    return [action.name for action in (await desk.ask(list_actions, ListNames())).actions]
+    return [action.name for action in (await operation_client.ask(list_actions, ListNames())).actions]
 
 
-async def _flows(desk: Desk) -> list[str]:
+async def _flows(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.flows import list_flows
     from holdfast.operations.shared_types import ListNames
 
-    return list(dict.fromkeys(flow.name for flow in (await desk.ask(list_flows, ListNames())).flows))
+    return list(dict.fromkeys(flow.name for flow in (await operation_client.ask(list_flows, ListNames())).flows))
 
 
-async def _schedules(desk: Desk) -> list[str]:
+async def _schedules(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.paging import NAMES_PAGE
     from holdfast.operations.schedules import ListSchedules, list_schedules
 
-    return [one.name for one in (await desk.ask(list_schedules, ListSchedules(limit=NAMES_PAGE))).schedules]
+    return [one.name for one in (await operation_client.ask(list_schedules, ListSchedules(limit=NAMES_PAGE))).schedules]
 
 
-async def _tasks(desk: Desk) -> list[str]:
+async def _tasks(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.tasks import ListTasks, list_tasks
 
-    return [row.task_id for row in (await desk.ask(list_tasks, ListTasks())).tasks]
+    return [row.task_id for row in (await operation_client.ask(list_tasks, ListTasks())).tasks]
 
 
-async def _runs(desk: Desk) -> list[str]:
+async def _runs(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.runs import ListRuns, list_runs
 
-    return [row.run_id for row in (await desk.ask(list_runs, ListRuns())).runs]
+    return [row.run_id for row in (await operation_client.ask(list_runs, ListRuns())).runs]
 
 
-async def _fingerprints(desk: Desk) -> list[str]:
+async def _fingerprints(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.dead_letters import ListGroups, list_groups
 
-    return [group.fingerprint for group in (await desk.ask(list_groups, ListGroups())).groups]
+    return [group.fingerprint for group in (await operation_client.ask(list_groups, ListGroups())).groups]
 
 
-def _ask(ctx: click.Context, read: Callable[[Desk], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
+def _ask(
+    ctx: click.Context, read: Callable[[OperationClient], Coroutine[Any, Any, list[str]]], incomplete: str
+) -> list[str]:
     """Completion is a courtesy: whatever goes wrong, it offers nothing and says nothing."""
     from holdfast.cli.ui.shell import Shell
 
     async def names() -> list[str]:
-        async with ctx.find_root().ensure_object(Shell).desk() as desk:
-            return await read(desk)
+        async with ctx.find_root().ensure_object(Shell).operation_client() as operation_client:
+            return await read(operation_client)
 
     async def in_time() -> list[str]:
         return await asyncio.wait_for(names(), COMPLETE_SECONDS_MAX)

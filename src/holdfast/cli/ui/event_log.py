@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.ui.words import harmless, hue, one_line, state_text
+from holdfast.cli.ui.words import hue, one_line, state_text, strip_control_chars
 from holdfast.core.values.duration import human
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LiveLog:
     async def _follow(self) -> None:
         from holdfast.engine.identity.tenants import find_tenant
         from holdfast.engine.queries.events import event_tail
-        from holdfast.store.database import AWAY, Database
+        from holdfast.store.database import TRANSIENT, Database
 
         database = await Database(self._url, sessions_max=1).open()
         try:
@@ -70,7 +70,7 @@ class LiveLog:
             self._ready.set()
             try:
                 while True:
-                    with contextlib.suppress(*AWAY):
+                    with contextlib.suppress(*TRANSIENT):
                         cursor = await self._step(database, tenant_id, cursor)
                     await asyncio.sleep(LOOK_SECONDS)
             except asyncio.CancelledError:
@@ -123,7 +123,7 @@ def _line(event: Event, row: Any) -> str:
     state = _state(event)
     head = click.style(f"{state_text(state):<12}", fg=hue(state) or None)
     action = "" if row is None else row["action"] or ""
-    parts = [f"{_stamp(event.at)}  {head} {event.task_id}  {harmless(action)}"]
+    parts = [f"{_stamp(event.at)}  {head} {event.task_id}  {strip_control_chars(action)}"]
     if event.attempt > 1:
         parts.append(f"attempt {event.attempt}")
     if row is not None and row["took_seconds"] is not None and state == "completed":

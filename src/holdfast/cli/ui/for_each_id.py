@@ -12,13 +12,13 @@ from holdfast.cli.ui.shell import CONFLICT, OK, Shell
 from holdfast.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
 
 
-async def in_turn(
+async def for_each_id(
     shell: Shell,
     ids: Sequence[str],
-    steer: Callable[[Desk, str], Awaitable[str]],
+    steer: Callable[[OperationClient, str], Awaitable[str]],
     *,
     name: str,
     talk: Callable[[str], str] | None = None,
@@ -32,10 +32,10 @@ async def in_turn(
     codes: list[int] = []
     is_one = len(ids) == 1
     try:
-        async with shell.desk() as desk:
+        async with shell.operation_client() as operation_client:
             for one in ids:
                 try:
-                    state = await steer(desk, one)
+                    state = await steer(operation_client, one)
                 except (Conflict, NotFound, Invalid) as error:
                     codes.append(shell.tell_error(error))
                     told.append({name: one, "error": error.code})

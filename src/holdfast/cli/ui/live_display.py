@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 
 
-async def attended(work: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, NoReturn]) -> T:
+async def run_with_display(work: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, NoReturn]) -> T:
     """The result of the work. What goes beside it never ends by itself; if it fails, nobody would see it otherwise."""
     working, attending = asyncio.create_task(work), asyncio.create_task(beside)
     try:

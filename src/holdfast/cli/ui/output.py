@@ -15,7 +15,7 @@ import click
 from holdfast.cli.ui.shell import Shell
 from holdfast.cli.ui.table import Column as Column
 from holdfast.cli.ui.table import FittedTable
-from holdfast.cli.ui.words import harmless, hue, one_line, state_text
+from holdfast.cli.ui.words import hue, one_line, state_text, strip_control_chars
 from holdfast.errors import Invalid
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def write_svg(shell: Shell, file: Path, text: str) -> None:
 
 def emit_pairs(shell: Shell, pairs: Iterable[tuple[str, object]], *, hues: dict[str, str] | None = None) -> None:
     """Print `name: value` lines, aligned for people, tab-separated for pipes."""
-    pairs = [(name, harmless(value)) for name, value in pairs]
+    pairs = [(name, strip_control_chars(value)) for name, value in pairs]
     if not shell.is_table:
         for name, value in pairs:
             click.echo(f"{name}\t{one_line(value)}")

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class WorkerGroup:
     """Whose actions to run, and with how many hands, as typed; None where the setting or every queue counts."""
 
     app_ref: str
@@ -43,7 +43,7 @@ def pack_option(command: F) -> F:
 
 
 def crew_options(command: F) -> F:
-    """The argument and the options that make a `Crew`."""
+    """The argument and the options that make a `WorkerGroup`."""
     app = click.argument("app_ref", metavar="[APP]", required=False, default="")
     processes = click.option(
         "--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]"
@@ -73,7 +73,7 @@ def folders(packs: Sequence[str]) -> list[str]:
     return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
 
 
-def with_code(crew: Crew, settings: Settings) -> Settings:
+def with_code(crew: WorkerGroup, settings: Settings) -> Settings:
     """The settings, with what the app's code says of them. A typing mistake shows here, before a database starts."""
     from holdfast.authoring.app_settings import settings_for
     from holdfast.authoring.loader import load_app

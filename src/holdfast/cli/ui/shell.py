@@ -21,7 +21,7 @@ from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, WaitTime
 if TYPE_CHECKING:
     from holdfast.authoring.app import App
     from holdfast.client.client import Client
-    from holdfast.operations.client import Desk
+    from holdfast.operations.client import OperationClient
     from holdfast.operations.operation import Operation
     from holdfast.settings.settings import Settings
 
@@ -76,33 +76,33 @@ class Shell:
 
         return Client(self.settings(), {})
 
-    def desk(self) -> Desk:
+    def operation_client(self) -> OperationClient:
         """Where to ask: a server if the URL is that of one, else the database itself."""
         from holdfast.net.server_url import is_server
 
         settings = self.settings()
         if settings.url is not None and is_server(settings.url):
-            from holdfast.operations.http_client import RemoteDesk
+            from holdfast.operations.http_client import HttpClient
 
             dev_user = user_name() if settings.is_local else None
-            return RemoteDesk(settings.url, token=settings.token, dev_user=dev_user)
+            return HttpClient(settings.url, token=settings.token, dev_user=dev_user)
         from holdfast.client.client import Client
-        from holdfast.operations.client import LocalDesk
+        from holdfast.operations.client import LocalClient
 
-        return LocalDesk(Client(settings, {}), actor())
+        return LocalClient(Client(settings, {}), actor())
 
-    def patient_desk(self, timeout: str | None = None) -> Desk:
+    def retrying_client(self, timeout: str | None = None) -> OperationClient:
         """The same for those who look on: an absence is told, and waited for if anybody answered before."""
-        from holdfast.operations.retrying_client import PatientDesk
+        from holdfast.operations.retrying_client import RetryingClient
 
-        return PatientDesk(self.desk(), self.talk, timeout)
+        return RetryingClient(self.operation_client(), self.talk, timeout)
 
     def ask(self, operation: Operation[Any, A], asked: Any) -> A:
         """Ask for one operation."""
 
         async def once() -> A:
-            async with self.desk() as desk:
-                return await desk.ask(operation, asked)
+            async with self.operation_client() as operation_client:
+                return await operation_client.ask(operation, asked)
 
         return self.run(once())
 
@@ -110,8 +110,8 @@ class Shell:
         """Ask for a list of names, page after page."""
 
         async def pages() -> list[T]:
-            async with self.desk() as desk:
-                return await all_of(desk, operation, asked, rows)
+            async with self.operation_client() as operation_client:
+                return await all_of(operation_client, operation, asked, rows)
 
         return self.run(pages())
 
@@ -121,8 +121,8 @@ class Shell:
         """Ask for a page and, while it is short, for those behind it; also says where the rest begins."""
 
         async def pages() -> tuple[list[T], str | int | None]:
-            async with self.desk() as desk:
-                return await enough_of(desk, operation, asked, rows)
+            async with self.operation_client() as operation_client:
+                return await enough_of(operation_client, operation, asked, rows)
 
         return self.run(pages())
 
@@ -219,13 +219,15 @@ def the_shell() -> Shell:
     return shell
 
 
-async def all_of(desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]) -> list[T]:
+async def all_of(
+    operation_client: OperationClient, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
+) -> list[T]:
     """Every row of a list that is read in pages, each `after` the one before."""
     import msgspec
 
     found: list[T] = []
     while True:
-        page = await desk.ask(operation, asked)
+        page = await operation_client.ask(operation, asked)
         found += rows(page)
         if page.next is None:
             return found
@@ -233,17 +235,17 @@ async def all_of(desk: Desk, operation: Operation[Any, Any], asked: Any, rows: C
 
 
 async def enough_of(
-    desk: Desk, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
+    operation_client: OperationClient, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
 ) -> tuple[list[T], str | int | None]:
     """Rows of pages, each behind the one before, until there are as many as asked for or no more."""
     import msgspec
 
     cursor = "before" if "before" in operation.other_fields else "after"
-    page = await desk.ask(operation, asked)
+    page = await operation_client.ask(operation, asked)
     found = list(rows(page))
     while page.next is not None and len(found) < asked.limit:
         more = msgspec.structs.replace(asked, **{cursor: page.next, "limit": asked.limit - len(found)})
-        page = await desk.ask(operation, more)
+        page = await operation_client.ask(operation, more)
         found += rows(page)
     return found, page.next
 

@@ -38,21 +38,21 @@ class Column(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittedColumn:
     """A column that is shown, by its place among all, and its width."""
 
     place: int
     width: int
 
 
-def fitted(columns: Sequence[Column[Any]], naturals: Sequence[int], room: int) -> list[Fitted]:
+def fitted(columns: Sequence[Column[Any]], naturals: Sequence[int], room: int) -> list[FittedColumn]:
     """Which columns are shown in so much room, and how wide each is; `naturals` are their widths if nothing is cut."""
     shown = list(range(len(columns)))
     while True:
         widths = _shrunk(columns, naturals, shown, room)
         droppable = [place for place in shown if columns[place].optional]
         if _total(widths.values()) <= room or not droppable:
-            return [Fitted(place=place, width=widths[place]) for place in shown]
+            return [FittedColumn(place=place, width=widths[place]) for place in shown]
         shown.remove(droppable[-1])
 
 
@@ -114,7 +114,7 @@ class FittedTable(Generic[T]):
         whole = max(options.max_width, _total(one.width for one in shown) + GAP)
         yield from _wide(console, table, whole)
 
-    def _style(self, one: Fitted, row: T) -> str:
+    def _style(self, one: FittedColumn, row: T) -> str:
         hue = self._columns[one.place].hue
         return "" if hue is None else hue(row)
 

@@ -28,13 +28,13 @@ def hue(state: str) -> str:
     return TERMINAL_HUES[look_of(state).hue]
 
 
-def harmless(text: object) -> str:
+def strip_control_chars(text: object) -> str:
     """Text of unknown origin without anything a terminal would obey."""
     return _CONTROL.sub("�", str(text))
 
 
 def one_line(text: object) -> str:
-    return harmless(" ".join(str(text).split()))
+    return strip_control_chars(" ".join(str(text).split()))
 
 
 def age(then: datetime | None, at: datetime | None = None) -> str:

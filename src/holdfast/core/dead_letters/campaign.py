@@ -85,7 +85,7 @@ class CampaignCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CampaignStep:
     """What to do next: the state to be in, how many letters to release, and what people read about it."""
 
     state: CampaignState
@@ -93,25 +93,25 @@ class Step:
     note: str = ""
 
 
-def next_step(counts: CampaignCounts) -> Step:
+def next_step(counts: CampaignCounts) -> CampaignStep:
     """Decide what a campaign does now."""
     state = counts.state
     if state not in MOVING:
-        return Step(state=state)
+        return CampaignStep(state=state)
     if state is CampaignState.AWAITING_VERSION:
         if not counts.is_gate_open:
-            return Step(state=state, note="waits for a worker of a newer version")
+            return CampaignStep(state=state, note="waits for a worker of a newer version")
         state = CampaignState.CANARY
     if (trouble := _trouble(counts)) is not None:
-        return Step(state=CampaignState.STOPPED, note=trouble)
+        return CampaignStep(state=CampaignState.STOPPED, note=trouble)
     if counts.is_looking:
-        return Step(state=state, note="looks for letters whose queue and run are not paused")
+        return CampaignStep(state=state, note="looks for letters whose queue and run are not paused")
     if counts.left == 0:
         if counts.outstanding == 0:
-            return Step(state=CampaignState.COMPLETED, note="every letter was re-driven")
-        return Step(state=state, note=f"waits for the last {counts.outstanding}")
+            return CampaignStep(state=CampaignState.COMPLETED, note="every letter was re-driven")
+        return CampaignStep(state=state, note=f"waits for the last {counts.outstanding}")
     if counts.is_paused:
-        return Step(state=state, note="waits for its queue or runs, which are paused")
+        return CampaignStep(state=state, note="waits for its queue or runs, which are paused")
     if state is CampaignState.CANARY:
         return _canary(counts)
     return _ramp(counts)
@@ -141,21 +141,21 @@ def newest(versions: Iterable[str]) -> str:
     return max(versions, key=_version_key, default="")
 
 
-def _canary(counts: CampaignCounts) -> Step:
+def _canary(counts: CampaignCounts) -> CampaignStep:
     missing = min(counts.canary - counts.released, counts.left)
     if missing > 0:
-        return Step(state=CampaignState.CANARY, release=missing, note=f"canary of {counts.canary}")
+        return CampaignStep(state=CampaignState.CANARY, release=missing, note=f"canary of {counts.canary}")
     if counts.outstanding:
-        return Step(state=CampaignState.CANARY, note=f"waits for {counts.outstanding} of the canary")
+        return CampaignStep(state=CampaignState.CANARY, note=f"waits for {counts.outstanding} of the canary")
     if not counts.succeeded:
-        return Step(state=CampaignState.STOPPED, note="no letter of the canary succeeded")
+        return CampaignStep(state=CampaignState.STOPPED, note="no letter of the canary succeeded")
     return _ramp(counts)
 
 
-def _ramp(counts: CampaignCounts) -> Step:
+def _ramp(counts: CampaignCounts) -> CampaignStep:
     window = min(max(counts.succeeded, counts.canary), counts.at_once)
     room = min(window - counts.outstanding, counts.left)
-    return Step(state=CampaignState.RAMP, release=max(room, 0), note=f"at most {window} at once")
+    return CampaignStep(state=CampaignState.RAMP, release=max(room, 0), note=f"at most {window} at once")
 
 
 def _trouble(counts: CampaignCounts) -> str | None:

@@ -73,7 +73,7 @@ TRANSITIONS: Mapping[LetterState, frozenset[LetterState]] = MappingProxyType(
 """A letter that is retrying may be dispatched again; one that is resolved stays so."""
 
 
-class RunStand(StrEnum):
+class OwningRun(StrEnum):
     """Where the run that owns a letter stands. A task outside a flow counts as its own run."""
 
     GONE = "gone"
@@ -85,10 +85,10 @@ class RunStand(StrEnum):
     CANCELED = "canceled"
 
 
-RECOVERABLE = frozenset({RunStand.FAILED, RunStand.BLOCKED})
+RECOVERABLE = frozenset({OwningRun.FAILED, OwningRun.BLOCKED})
 
 
-class Verdict(StrEnum):
+class SweepDecision(StrEnum):
     """What the sweep does about a letter."""
 
     LEAVE = "leave"
@@ -104,7 +104,7 @@ class LetterFacts:
     state: LetterState
     tenant_id: int
     owner_id: int | None
-    stand: RunStand
+    stand: OwningRun
     is_superseded: bool
     dispatches: int
     dispatched_at: datetime | None
@@ -112,22 +112,22 @@ class LetterFacts:
     can_retry: bool = True
 
 
-def judge(letter: LetterFacts, *, at: datetime) -> Verdict:
+def judge(letter: LetterFacts, *, at: datetime) -> SweepDecision:
     """Decide about one letter, in the order of the specification; the first that applies counts."""
     if letter.state not in (LetterState.RETRY_REQUESTED, LetterState.RETRYING) or not letter.can_retry:
-        return Verdict.LEAVE
-    if letter.stand is RunStand.GONE or letter.owner_id != letter.tenant_id:
-        return Verdict.LEAVE
+        return SweepDecision.LEAVE
+    if letter.stand is OwningRun.GONE or letter.owner_id != letter.tenant_id:
+        return SweepDecision.LEAVE
     if letter.is_superseded:
-        return Verdict.RESOLVE
+        return SweepDecision.RESOLVE
     if letter.dispatches >= letter.dispatches_max:
-        return Verdict.EXHAUST
+        return SweepDecision.EXHAUST
     if letter.stand not in RECOVERABLE:
-        return Verdict.LEAVE
+        return SweepDecision.LEAVE
     backoff = timedelta(seconds=dispatch_backoff_seconds(letter.dispatches))
     if letter.dispatched_at is not None and at < letter.dispatched_at + backoff:
-        return Verdict.LEAVE
-    return Verdict.REDRIVE
+        return SweepDecision.LEAVE
+    return SweepDecision.REDRIVE
 
 
 def dispatch_backoff_seconds(dispatches: int) -> float:
@@ -154,14 +154,14 @@ def valid_dispatches(given: int) -> int:
     return given
 
 
-def stand_of_run(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> RunStand:
+def stand_of_run(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> OwningRun:
     """Where a stored run stands; `state` is its letter."""
     if state == "x" or is_canceled:
-        return RunStand.CANCELED
+        return OwningRun.CANCELED
     if state == "f":
-        return RunStand.FAILED
+        return OwningRun.FAILED
     if state == "c":
-        return RunStand.COMPLETED
+        return OwningRun.COMPLETED
     if is_paused:
-        return RunStand.PAUSED
-    return RunStand.BLOCKED if failed else RunStand.ACTIVE
+        return OwningRun.PAUSED
+    return OwningRun.BLOCKED if failed else OwningRun.ACTIVE

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, kw_only=True)
-class Wire:
+class ChannelLine:
     """The lines of some sources: from their rows to a vertical in `column`, then to the rows `ends`.
 
     `starts` gives each source's row. A wire that only goes straight on has no column.
@@ -42,15 +42,15 @@ class Wire:
 class Channel:
     """All wires between two layers, and how many columns they take."""
 
-    wires: tuple[Wire, ...]
+    wires: tuple[ChannelLine, ...]
     columns: int
 
 
 def routed(sources: Sequence[tuple[int, int, tuple[int, ...]]]) -> Channel:
     """Route (item, row, rows of its targets); rows of sources differ, and so do rows of targets."""
-    wires: dict[frozenset[int], Wire] = {}
+    wires: dict[frozenset[int], ChannelLine] = {}
     for item, start, ends in sources:
-        wires.setdefault(frozenset(ends), Wire(starts={}, ends=tuple(sorted(ends)))).starts[item] = start
+        wires.setdefault(frozenset(ends), ChannelLine(starts={}, ends=tuple(sorted(ends)))).starts[item] = start
     turning = [wire for wire in wires.values() if not wire.is_straight]
     taken: list[list[tuple[int, int]]] = []
     for wire, firsts in _ordered(turning):
@@ -59,7 +59,7 @@ def routed(sources: Sequence[tuple[int, int, tuple[int, ...]]]) -> Channel:
     return Channel(wires=tuple(wires.values()), columns=len(taken))
 
 
-def _ordered(wires: Sequence[Wire]) -> list[tuple[Wire, list[Wire]]]:
+def _ordered(wires: Sequence[ChannelLine]) -> list[tuple[ChannelLine, list[ChannelLine]]]:
     """Order the wires so that each comes after those whose rows it arrives on; give it with those."""
     at_row = {row: index for index, wire in enumerate(wires) for row in wire.starts.values()}
     waits = {index: {row for row in wire.ends if at_row.get(row, index) != index} for index, wire in enumerate(wires)}

@@ -42,7 +42,7 @@ class Layers:
 def layered(graph: Graph) -> Layers:
     """Put the nodes into layers and the layers into order."""
     assert len(graph.order) == len(graph.names), "a graph with a cycle has no layers"
-    builder = _Builder(graph)
+    builder = _LayerBuilder(graph)
     builder.add_dummies()
     before = tuple(map(tuple, builder.before))
     after = tuple(map(tuple, builder.after))
@@ -57,7 +57,7 @@ def layered(graph: Graph) -> Layers:
     )
 
 
-class _Builder:
+class _LayerBuilder:
     """Items and their neighbours under construction."""
 
     def __init__(self, graph: Graph) -> None:

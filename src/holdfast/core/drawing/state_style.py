@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateStyle:
     """Icon, word and hue of a state."""
 
     icon: str
@@ -20,49 +20,49 @@ class Look:
     is_dashed: bool = False
 
 
-LOOKS: Mapping[str, Look] = MappingProxyType(
+LOOKS: Mapping[str, StateStyle] = MappingProxyType(
     {
-        "delayed": Look("◷", "delayed", "neutral"),
-        "queued": Look("≡", "queued", "neutral"),
-        "blocked": Look("⏸", "blocked", "neutral", is_dashed=True),
-        "running": Look("▶", "running", "running"),
-        "retrying": Look("↻", "retrying", "attention"),
-        "completed": Look("✓", "completed", "succeeded"),
-        "failed": Look("✕", "failed", "failed"),
-        "upstream_failed": Look("✕", "upstream failed", "failed", is_dashed=True),
-        "skipped": Look("↷", "skipped", "neutral", is_dashed=True),
-        "canceled": Look("⊘", "canceled", "neutral"),
+        "delayed": StateStyle("◷", "delayed", "neutral"),
+        "queued": StateStyle("≡", "queued", "neutral"),
+        "blocked": StateStyle("⏸", "blocked", "neutral", is_dashed=True),
+        "running": StateStyle("▶", "running", "running"),
+        "retrying": StateStyle("↻", "retrying", "attention"),
+        "completed": StateStyle("✓", "completed", "succeeded"),
+        "failed": StateStyle("✕", "failed", "failed"),
+        "upstream_failed": StateStyle("✕", "upstream failed", "failed", is_dashed=True),
+        "skipped": StateStyle("↷", "skipped", "neutral", is_dashed=True),
+        "canceled": StateStyle("⊘", "canceled", "neutral"),
         # Attempts.
-        "timed_out": Look("✕", "timed out", "failed"),
-        "lost": Look("⚡", "lost", "attention"),
-        "released": Look("↷", "released", "neutral"),
-        "revived": Look("↻", "revived", "attention"),
+        "timed_out": StateStyle("✕", "timed out", "failed"),
+        "lost": StateStyle("⚡", "lost", "attention"),
+        "released": StateStyle("↷", "released", "neutral"),
+        "revived": StateStyle("↻", "revived", "attention"),
         # Workers, queues and runs.
-        "active": Look("▶", "active", "running"),
-        "draining": Look("◔", "draining", "attention"),
-        "gone": Look("⊘", "gone", "neutral"),
-        "paused": Look("⏸", "paused", "attention"),
+        "active": StateStyle("▶", "active", "running"),
+        "draining": StateStyle("◔", "draining", "attention"),
+        "gone": StateStyle("⊘", "gone", "neutral"),
+        "paused": StateStyle("⏸", "paused", "attention"),
         # Dead letters and campaigns.
-        "open": Look("✕", "open", "failed"),
-        "retry_requested": Look("◷", "retry requested", "attention"),
-        "resolved": Look("✓", "resolved", "succeeded"),
-        "ignored": Look("⊘", "ignored", "neutral"),
-        "awaiting_approval": Look("◷", "awaiting approval", "neutral"),
-        "awaiting_version": Look("◷", "awaiting version", "neutral"),
-        "canary": Look("▶", "canary", "running"),
-        "ramp": Look("▶", "ramp", "running"),
-        "stopped": Look("✕", "stopped", "failed"),
-        "aborted": Look("⊘", "aborted", "neutral"),
+        "open": StateStyle("✕", "open", "failed"),
+        "retry_requested": StateStyle("◷", "retry requested", "attention"),
+        "resolved": StateStyle("✓", "resolved", "succeeded"),
+        "ignored": StateStyle("⊘", "ignored", "neutral"),
+        "awaiting_approval": StateStyle("◷", "awaiting approval", "neutral"),
+        "awaiting_version": StateStyle("◷", "awaiting version", "neutral"),
+        "canary": StateStyle("▶", "canary", "running"),
+        "ramp": StateStyle("▶", "ramp", "running"),
+        "stopped": StateStyle("✕", "stopped", "failed"),
+        "aborted": StateStyle("⊘", "aborted", "neutral"),
         # Slots of schedules, deliveries and effects.
-        "fired": Look("▶", "fired", "neutral"),
-        "waiting": Look("◷", "waiting", "neutral"),
-        "missed": Look("✕", "missed", "attention"),
-        "pending": Look("▶", "pending", "running"),
-        "unknown": Look("?", "unknown", "attention"),
-        "done": Look("✓", "done", "succeeded"),
-        "refused": Look("✕", "refused", "failed"),
-        "allowed": Look("✓", "allowed", "succeeded"),
-        "denied": Look("✕", "denied", "failed"),
+        "fired": StateStyle("▶", "fired", "neutral"),
+        "waiting": StateStyle("◷", "waiting", "neutral"),
+        "missed": StateStyle("✕", "missed", "attention"),
+        "pending": StateStyle("▶", "pending", "running"),
+        "unknown": StateStyle("?", "unknown", "attention"),
+        "done": StateStyle("✓", "done", "succeeded"),
+        "refused": StateStyle("✕", "refused", "failed"),
+        "allowed": StateStyle("✓", "allowed", "succeeded"),
+        "denied": StateStyle("✕", "denied", "failed"),
     }
 )
 """How everything that has a state looks, on a terminal and in a drawing."""
@@ -79,9 +79,9 @@ HUES: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Each hue on light ground and on dark; a terminal has its own (`holdfast.cli.ui.words`)."""
 
 
-def look_of(state: str) -> Look:
+def look_of(state: str) -> StateStyle:
     """Give the look of a state's label; an unknown one is neutral and says its own name."""
-    return LOOKS.get(state) or Look("·", state.replace("_", " "), "neutral")
+    return LOOKS.get(state) or StateStyle("·", state.replace("_", " "), "neutral")
 
 
 def state_line(state: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.core.dead_letters.dead_letter import Disposition, LetterState
-from holdfast.core.explain.evidence import CampaignFacts, LetterStand, Position, TaskFacts
+from holdfast.core.explain.evidence import CampaignFacts, DeadLetterFacts, Position, TaskFacts
 from holdfast.core.explain.phrases import ago, clock, full_stop, one_line, seconds_between
 from holdfast.core.values.duration import human
 
@@ -56,7 +56,7 @@ def letter_moves(facts: TaskFacts) -> tuple[str, ...]:
     )
 
 
-def letter_sentence(letter: LetterStand, *, at: datetime, is_failed: bool) -> str:
+def letter_sentence(letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -> str:
     """How one letter reads, at one moment."""
     name = f"Dead letter {letter.dead_letter_id}"
     match letter.state:
@@ -68,7 +68,7 @@ def letter_sentence(letter: LetterStand, *, at: datetime, is_failed: bool) -> st
             return f"{name} is open{_campaign(letter.campaign)}."
 
 
-def _under_way(letter: LetterStand, at: datetime, *, is_failed: bool) -> str:
+def _under_way(letter: DeadLetterFacts, at: datetime, *, is_failed: bool) -> str:
     asked = f"{letter.actor} asked for its retry {ago(at, letter.changed_at)}"
     asked += f" ({one_line(letter.reason)})" if letter.reason else ""
     is_sent = letter.state == LetterState.RETRYING
@@ -92,7 +92,7 @@ def _when(next_at: datetime | None, at: datetime) -> str:
     return f"in {human(seconds_between(next_at, at))}, at {clock(next_at)}"
 
 
-def _ignored(letter: LetterStand, at: datetime) -> str:
+def _ignored(letter: DeadLetterFacts, at: datetime) -> str:
     if letter.disposition == Disposition.RETRY_EXHAUSTED:
         return f"is parked since {ago(at, letter.changed_at)}: {full_stop(one_line(letter.reason))}"
     word = "abandoned" if letter.disposition == Disposition.ABANDONED else "ignored"

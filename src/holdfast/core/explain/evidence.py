@@ -38,7 +38,7 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrewFacts:
+class WorkersFacts:
     """The workers that could run the task (`able` of them live), and the nearest ones when none can."""
 
     able: int = 0
@@ -146,7 +146,7 @@ class CampaignFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetterStand:
+class DeadLetterFacts:
     """A dead letter of the task that is not resolved. `next_at` is when its backoff ends."""
 
     dead_letter_id: int
@@ -196,7 +196,7 @@ class TaskFacts:
     at: datetime
     created_at: datetime
     queue: QueueFacts
-    crew: CrewFacts = CrewFacts()
+    crew: WorkersFacts = WorkersFacts()
     tenant: TenantFacts | None = None
     breaker: BreakerFacts | None = None
     quotas: tuple[QuotaFacts, ...] = ()
@@ -226,7 +226,7 @@ class TaskFacts:
     """What its attempts began to send and have neither receipt nor refusal for."""
     undone_effects: tuple[str, ...] = ()
     """What was undone since, and by which task."""
-    letters: tuple[LetterStand, ...] = ()
+    letters: tuple[DeadLetterFacts, ...] = ()
     """The newest dead letter that is being retried, the newest that was left alone, the newest that is open."""
     place: RunPlace | None = None
     launch: LaunchFacts | None = None

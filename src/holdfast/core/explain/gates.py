@@ -28,7 +28,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class WaitCondition:
     """A condition, and what to say and type if it is the first that is not met."""
 
     check: Check
@@ -37,7 +37,7 @@ class Gate:
     moves: tuple[str, ...] = ()
 
 
-def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
+def gates_of(facts: TaskFacts) -> tuple[WaitCondition, ...]:
     """Every condition between a queued task and its next attempt; the first one not met is the reason."""
     breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
     tenant = () if facts.tenant is None else (_gate_tenant(facts, facts.tenant),)
@@ -50,7 +50,7 @@ def gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
     return (*gates, _gate_slots(facts)) if facts.crew.able else gates
 
 
-def standing_gates_of(facts: TaskFacts) -> tuple[Gate, ...]:
+def standing_gates_of(facts: TaskFacts) -> tuple[WaitCondition, ...]:
     """Of these, the ones that count for a task that is due later, too: somebody shut them, or nobody is there.
 
     Limits do not: how much room there will be nobody knows.
@@ -64,12 +64,12 @@ LAUNCHER_SECONDS_MAX = 60.0
 """A launcher that no server named for longer is not there."""
 
 
-def _gate_launcher(facts: TaskFacts, launch: LaunchFacts) -> Gate:
+def _gate_launcher(facts: TaskFacts, launch: LaunchFacts) -> WaitCondition:
     name = launch.launcher
     if launch.seen_at is not None and seconds_between(facts.at, launch.seen_at) <= LAUNCHER_SECONDS_MAX:
-        return Gate(check=Check(ok=True, text=f"a server launches workers with {name}"))
+        return WaitCondition(check=Check(ok=True, text=f"a server launches workers with {name}"))
     since = "no server ever did" if launch.seen_at is None else f"one last did {ago(facts.at, launch.seen_at)}"
-    return Gate(
+    return WaitCondition(
         check=Check(ok=False, text=f"no server launches workers with {name}"),
         code="no_launcher",
         headline=f"Waiting for a launcher: no server launches workers with {name} ({since}).",
@@ -77,12 +77,12 @@ def _gate_launcher(facts: TaskFacts, launch: LaunchFacts) -> Gate:
     )
 
 
-def _gate_launched_for(facts: TaskFacts, launch: LaunchFacts) -> Gate:
+def _gate_launched_for(facts: TaskFacts, launch: LaunchFacts) -> WaitCondition:
     name = launch.launcher
     if launch.is_for_tenant and launch.is_for_action:
-        return Gate(check=Check(ok=True, text=f"launcher {name} is for {facts.action} of this tenant"))
+        return WaitCondition(check=Check(ok=True, text=f"launcher {name} is for {facts.action} of this tenant"))
     whom, key = (facts.action, "actions") if launch.is_for_tenant else ("this tenant", "tenants")
-    return Gate(
+    return WaitCondition(
         check=Check(ok=False, text=f"launcher {name} is not for {whom}"),
         code="not_launched_for",
         headline=f"Nobody launches a worker for it: {whom} is not among `{key}` of [launchers.{name}] of the server.",
@@ -90,11 +90,11 @@ def _gate_launched_for(facts: TaskFacts, launch: LaunchFacts) -> Gate:
     )
 
 
-def _gate_launch_slots(launch: LaunchFacts) -> Gate:
+def _gate_launch_slots(launch: LaunchFacts) -> WaitCondition:
     slots = f"{launch.taken}/{launch.slots} slots taken"
     if launch.taken < launch.slots:
-        return Gate(check=Check(ok=True, text=f"launcher {launch.launcher} has a free slot ({slots})"))
-    return Gate(
+        return WaitCondition(check=Check(ok=True, text=f"launcher {launch.launcher} has a free slot ({slots})"))
+    return WaitCondition(
         check=Check(ok=False, text=f"launcher {launch.launcher} has no free slot ({slots})"),
         code="no_launch_slot",
         headline=f"Waiting for a free slot of launcher {launch.launcher}: {slots}.",
@@ -102,13 +102,13 @@ def _gate_launch_slots(launch: LaunchFacts) -> Gate:
     )
 
 
-def _gate_pause(facts: TaskFacts) -> Gate:
+def _gate_pause(facts: TaskFacts) -> WaitCondition:
     queue = facts.queue
     if queue.paused_at is None:
-        return Gate(check=Check(ok=True, text=f"queue {queue.name} is not paused"))
+        return WaitCondition(check=Check(ok=True, text=f"queue {queue.name} is not paused"))
     who = f"{queue.paused_by} paused queue {queue.name} {ago(facts.at, queue.paused_at)}"
     why = f": {one_line(queue.paused_reason)}" if queue.paused_reason else " without giving a reason"
-    return Gate(
+    return WaitCondition(
         check=Check(ok=False, text=f"queue {queue.name} is paused"),
         code="queue_paused",
         headline=f"Held back: {who}{full_stop(why)}",
@@ -116,14 +116,14 @@ def _gate_pause(facts: TaskFacts) -> Gate:
     )
 
 
-def _gate_breaker(facts: TaskFacts, breaker: BreakerFacts) -> Gate:
+def _gate_breaker(facts: TaskFacts, breaker: BreakerFacts) -> WaitCondition:
     whose = f"breaker of {facts.action}"
     if breaker.state == "closed":
-        return Gate(check=Check(ok=True, text=f"{whose} is closed"))
+        return WaitCondition(check=Check(ok=True, text=f"{whose} is closed"))
     if breaker.state == "half_open":
         counts = f"{breaker.running} running and {breaker.passed} passed of {count_of(breaker.trials, 'trial')}"
         if breaker.running + breaker.passed < breaker.trials:
-            return Gate(check=Check(ok=True, text=f"{whose} is half-open and grants a trial ({counts})"))
+            return WaitCondition(check=Check(ok=True, text=f"{whose} is half-open and grants a trial ({counts})"))
         said = f"{whose} is half-open and waits for its trials: {counts}"
         return _gate_broken(facts, f"{whose} is half-open ({counts})", f"{said}.", "--close")
     since = f"open since {clock(breaker.since)}"
@@ -138,8 +138,8 @@ def _gate_breaker(facts: TaskFacts, breaker: BreakerFacts) -> Gate:
     )
 
 
-def _gate_broken(facts: TaskFacts, text: str, said: str, move: str) -> Gate:
-    return Gate(
+def _gate_broken(facts: TaskFacts, text: str, said: str, move: str) -> WaitCondition:
+    return WaitCondition(
         check=Check(ok=False, text=text),
         code="breaker_open",
         headline=f"Held back: {said}",
@@ -147,11 +147,11 @@ def _gate_broken(facts: TaskFacts, text: str, said: str, move: str) -> Gate:
     )
 
 
-def _gate_worker(facts: TaskFacts) -> Gate:
+def _gate_worker(facts: TaskFacts) -> WaitCondition:
     crew, queue = facts.crew, facts.queue.name
     if crew.able:
         noun = "worker runs" if crew.able == 1 else "workers run"
-        return Gate(check=Check(ok=True, text=f"{crew.able} live {noun} {facts.action} from queue {queue}"))
+        return WaitCondition(check=Check(ok=True, text=f"{crew.able} live {noun} {facts.action} from queue {queue}"))
     text = f"no live worker runs {facts.action} from queue {queue}"
     if crew.elsewhere is not None:
         served = ", ".join(crew.elsewhere.queues or ())
@@ -160,7 +160,7 @@ def _gate_worker(facts: TaskFacts) -> Gate:
         because = f"the last one, {named(crew.last)}, {fate(facts.at, crew.last)}"
     else:
         because = "no worker ever declared both"
-    return Gate(
+    return WaitCondition(
         check=Check(ok=False, text=text),
         code="no_worker",
         headline=f"Waiting for a worker: {text} ({because}).",
@@ -168,14 +168,14 @@ def _gate_worker(facts: TaskFacts) -> Gate:
     )
 
 
-def _gate_limit(facts: TaskFacts) -> Gate:
+def _gate_limit(facts: TaskFacts) -> WaitCondition:
     queue = facts.queue
     if queue.max_running is None:
-        return Gate(check=Check(ok=True, text=f"queue {queue.name} has no limit on running tasks"))
+        return WaitCondition(check=Check(ok=True, text=f"queue {queue.name} has no limit on running tasks"))
     count = f"{queue.running}/{queue.max_running} running"
     if queue.running < queue.max_running:
-        return Gate(check=Check(ok=True, text=f"queue {queue.name} is below its limit ({count})"))
-    return Gate(
+        return WaitCondition(check=Check(ok=True, text=f"queue {queue.name} is below its limit ({count})"))
+    return WaitCondition(
         check=Check(ok=False, text=f"queue {queue.name} is at its limit ({count})"),
         code="limit_reached",
         headline=f"Waiting for room: queue {queue.name} is at its limit, {count}{behind(facts)}.",
@@ -183,14 +183,14 @@ def _gate_limit(facts: TaskFacts) -> Gate:
     )
 
 
-def _gate_rate(facts: TaskFacts) -> Gate:
+def _gate_rate(facts: TaskFacts) -> WaitCondition:
     queue = facts.queue
     if queue.starts_per_second is None:
-        return Gate(check=Check(ok=True, text=f"queue {queue.name} may start any number per second"))
+        return WaitCondition(check=Check(ok=True, text=f"queue {queue.name} may start any number per second"))
     rate = f"{queue.starts_per_second:g} starts per second"
     if queue.starts_room > 0:
-        return Gate(check=Check(ok=True, text=f"queue {queue.name} has starts left ({rate})"))
-    return Gate(
+        return WaitCondition(check=Check(ok=True, text=f"queue {queue.name} has starts left ({rate})"))
+    return WaitCondition(
         check=Check(ok=False, text=f"queue {queue.name} used up its starts ({rate})"),
         code="rate_limited",
         headline=f"Waiting its turn: queue {queue.name} is limited to {rate}{behind(facts)}.",
@@ -198,11 +198,11 @@ def _gate_rate(facts: TaskFacts) -> Gate:
     )
 
 
-def _gate_tenant(facts: TaskFacts, tenant: TenantFacts) -> Gate:
+def _gate_tenant(facts: TaskFacts, tenant: TenantFacts) -> WaitCondition:
     count = f"{tenant.running}/{tenant.max_running} running"
     if tenant.running < tenant.max_running:
-        return Gate(check=Check(ok=True, text=f"tenant {tenant.name} is below its limit ({count})"))
-    return Gate(
+        return WaitCondition(check=Check(ok=True, text=f"tenant {tenant.name} is below its limit ({count})"))
+    return WaitCondition(
         check=Check(ok=False, text=f"tenant {tenant.name} is at its limit ({count})"),
         code="tenant_limit_reached",
         headline=f"Waiting for room: tenant {tenant.name} is at its limit, {count} in all its queues{behind(facts)}.",
@@ -210,12 +210,12 @@ def _gate_tenant(facts: TaskFacts, tenant: TenantFacts) -> Gate:
     )
 
 
-def _gate_slots(facts: TaskFacts) -> Gate:
+def _gate_slots(facts: TaskFacts) -> WaitCondition:
     crew = facts.crew
     slots = f"{crew.busy}/{crew.slots} slots busy"
     if crew.busy < crew.slots:
-        return Gate(check=Check(ok=True, text=f"a worker has a free slot ({slots})"))
-    return Gate(
+        return WaitCondition(check=Check(ok=True, text=f"a worker has a free slot ({slots})"))
+    return WaitCondition(
         check=Check(ok=False, text=f"every worker is busy ({slots})"),
         code="slots_full",
         headline=f"Waiting for a free slot: {slots} on {count_of(crew.able, 'worker')}{behind(facts)}.",

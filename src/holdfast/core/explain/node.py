@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.core.explain.gates import Check
-from holdfast.core.explain.node_evidence import CauseFacts, HoldFacts, NodeFacts, NodePosition, UpstreamFacts
+from holdfast.core.explain.node_evidence import CauseFacts, HoldFacts, NodeEvidence, NodePosition, UpstreamFacts
 from holdfast.core.explain.phrases import (
     ago,
     and_more,
@@ -30,7 +30,7 @@ _SUCCEEDED = "completed"
 _BROKEN = frozenset({"failed", "upstream_failed", "canceled"})
 
 
-def explain_node(facts: NodeFacts) -> Explanation:
+def explain_node(facts: NodeEvidence) -> Explanation:
     """Explain where a node stands."""
     match facts.position:
         case NodePosition.BLOCKED:
@@ -57,7 +57,7 @@ def explain_node(facts: NodeFacts) -> Explanation:
             assert_never(facts.position)
 
 
-def _blocked(facts: NodeFacts) -> Explanation:
+def _blocked(facts: NodeEvidence) -> Explanation:
     waiting = [one for one in facts.upstreams if one.state not in TERMINAL]
     count = f"{len(waiting)} of {count_of(len(facts.upstreams), 'upstream')}"
     headline = f"Blocked: waits for {count}: {_named(waiting)}{_rule(facts.rule)}."
@@ -103,7 +103,7 @@ def _hold_checks(hold: HoldFacts) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _held(facts: NodeFacts) -> Explanation:
+def _held(facts: NodeEvidence) -> Explanation:
     hold, run_id = facts.hold, facts.place.run_id
     moves: tuple[str, ...] = ()
     if hold.paused_at is not None:
@@ -124,7 +124,7 @@ def _held(facts: NodeFacts) -> Explanation:
     )
 
 
-def _items(facts: NodeFacts) -> Explanation:
+def _items(facts: NodeEvidence) -> Explanation:
     assert facts.items is not None
     items = facts.items
     done = items.total - items.pending - items.failed - items.canceled
@@ -143,7 +143,7 @@ def _items(facts: NodeFacts) -> Explanation:
     )
 
 
-def _child(facts: NodeFacts) -> Explanation:
+def _child(facts: NodeEvidence) -> Explanation:
     assert facts.child is not None
     child = facts.child
     over = f"{child.nodes - child.pending} of {count_of(child.nodes, 'node')} over"
@@ -156,7 +156,7 @@ def _child(facts: NodeFacts) -> Explanation:
     )
 
 
-def _wait(facts: NodeFacts) -> Explanation:
+def _wait(facts: NodeEvidence) -> Explanation:
     assert facts.wait is not None
     wait = facts.wait
     asks = (f"it asks: {one_line(wait.prompt)}",) if wait.prompt else ()
@@ -169,7 +169,7 @@ def _wait(facts: NodeFacts) -> Explanation:
     )
 
 
-def _completed(facts: NodeFacts) -> str:
+def _completed(facts: NodeEvidence) -> str:
     if facts.items is not None:
         return f"Completed as {count_of(facts.items.total, 'item')}."
     if facts.child is not None:
@@ -179,7 +179,7 @@ def _completed(facts: NodeFacts) -> str:
     return "Completed."
 
 
-def _failed(facts: NodeFacts) -> Explanation:
+def _failed(facts: NodeEvidence) -> Explanation:
     evidence: tuple[str, ...] = _belongs(facts)
     if facts.items is not None and facts.items.failed:
         broken = f"{facts.items.failed} of {count_of(facts.items.total, 'item')} failed"
@@ -196,7 +196,7 @@ def _failed(facts: NodeFacts) -> Explanation:
     return Explanation(code="non_retryable", headline=headline, state="failed", evidence=evidence, moves=moves)
 
 
-def _skipped(facts: NodeFacts) -> Explanation:
+def _skipped(facts: NodeEvidence) -> Explanation:
     skipped = [one for one in facts.upstreams if one.state == "skipped"]
     has_success = any(one.state == _SUCCEEDED for one in facts.upstreams)
     is_inherited = skipped and (facts.rule is TriggerRule.ALL_SUCCESS or not has_success)
@@ -213,7 +213,7 @@ def _skipped(facts: NodeFacts) -> Explanation:
     return _over(facts, "skipped", "skipped", headline)
 
 
-def _upstream_failed(facts: NodeFacts) -> Explanation:
+def _upstream_failed(facts: NodeEvidence) -> Explanation:
     run_id = facts.place.run_id
     headline = "Did not run: " + blamed(facts.cause)
     return Explanation(
@@ -226,7 +226,7 @@ def _upstream_failed(facts: NodeFacts) -> Explanation:
     )
 
 
-def _over(facts: NodeFacts, code: str, state: str, headline: str) -> Explanation:
+def _over(facts: NodeEvidence, code: str, state: str, headline: str) -> Explanation:
     return Explanation(code=code, headline=headline, state=state, evidence=_belongs(facts))
 
 
@@ -265,9 +265,9 @@ def _word(state: str) -> str:
     return state.replace("_", " ")
 
 
-def _belongs(facts: NodeFacts) -> tuple[str, ...]:
+def _belongs(facts: NodeEvidence) -> tuple[str, ...]:
     return (str(facts.place),)
 
 
-def _failure_lines(facts: NodeFacts) -> tuple[str, ...]:
+def _failure_lines(facts: NodeEvidence) -> tuple[str, ...]:
     return () if facts.failure is None else (f"last failure: {cause(facts.failure)}",)

@@ -85,7 +85,7 @@ class ChildFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeEvidence:
     """Everything an explanation of a node may rest on. `at` is the moment of reading."""
 
     task_id: str

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 
-class Grouped:
+class CompressedRows:
     """For each of `size` keys the values that came with it, in their order."""
 
     __slots__ = ("_starts", "_values")

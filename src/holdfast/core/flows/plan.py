@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.core.flows.csr import Grouped
+from holdfast.core.flows.csr import CompressedRows
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.input_plan import Recipe, recipe_of
 from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
@@ -135,11 +135,11 @@ class Plan:
                 self._ways.append((edge.bindings, edge.is_order_only))
             ways.append(way)
         self._upstreams = (ups, ways)
-        self._incoming = Grouped(size + 1, downs, range(len(downs)))
+        self._incoming = CompressedRows(size + 1, downs, range(len(downs)))
         inner = [number for number in range(len(downs)) if ups[number] != _FROM_RUN and downs[number] != size]
         inner_ups, inner_downs = [ups[number] for number in inner], [downs[number] for number in inner]
-        self.upstream = Grouped(size, inner_downs, inner_ups)
-        self.downstream = Grouped(size, inner_ups, inner_downs)
+        self.upstream = CompressedRows(size, inner_downs, inner_ups)
+        self.downstream = CompressedRows(size, inner_ups, inner_downs)
 
     @property
     def definition(self) -> FlowDefinition:

@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class AuditRecord:
     """One row of the log. `before` and `after` are JSON exactly as stored."""
 
     tenant_id: int
@@ -34,16 +34,16 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class ChainLink:
     """A record as it hangs in its chain."""
 
-    record: Record
+    record: AuditRecord
     prev_hash: bytes
     hash: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class ChainHead:
     """The end of a chain as kept apart from it."""
 
     seq: int
@@ -59,7 +59,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
+class ChainBreak:
     """The first row at which a chain is not what was written, and in which way."""
 
     seq: int
@@ -67,7 +67,7 @@ class Break:
     sentence: str
 
 
-def digest(record: Record, prev_hash: bytes) -> bytes:
+def digest(record: AuditRecord, prev_hash: bytes) -> bytes:
     """The hash of a record that follows `prev_hash`."""
     fields = (
         str(record.tenant_id),
@@ -93,57 +93,57 @@ class ChainCheck:
     """Walks one chain, page by page, and stops at the first row that is not what was written."""
 
     def __init__(self, anchors: Iterable[Anchor] = ()) -> None:
-        self.end = Head(seq=0, hash=GENESIS)
+        self.end = ChainHead(seq=0, hash=GENESIS)
         """The last row found sound."""
         self._anchors = [one for one in anchors if not _is_met(one, self.end)]
 
-    def follow(self, links: Iterable[Link]) -> Break | None:
+    def follow(self, links: Iterable[ChainLink]) -> ChainBreak | None:
         """Check rows in their order, after those checked before."""
         for link in links:
             if (found := self._check(link)) is not None:
                 return found
-            self.end = Head(seq=link.record.seq, hash=link.hash)
+            self.end = ChainHead(seq=link.record.seq, hash=link.hash)
             self._anchors = [one for one in self._anchors if not _is_met(one, self.end)]
         return None
 
-    def _check(self, link: Link) -> Break | None:
+    def _check(self, link: ChainLink) -> ChainBreak | None:
         seq, expected = link.record.seq, self.end.seq + 1
         if seq > expected:
             rows = f"Row {expected} is" if seq == expected + 1 else f"Rows {expected} to {seq - 1} are"
-            return Break(seq=expected, code="audit_row_missing", sentence=f"{rows} missing.")
+            return ChainBreak(seq=expected, code="audit_row_missing", sentence=f"{rows} missing.")
         if seq < expected:
-            return Break(seq=seq, code="audit_row_repeated", sentence=f"Row {seq} is there more than once.")
+            return ChainBreak(seq=seq, code="audit_row_repeated", sentence=f"Row {seq} is there more than once.")
         if link.prev_hash != self.end.hash:
             before = f"row {seq - 1}" if seq > 1 else "the beginning"
-            return Break(seq=seq, code="audit_row_unlinked", sentence=f"Row {seq} does not follow {before}.")
+            return ChainBreak(seq=seq, code="audit_row_unlinked", sentence=f"Row {seq} does not follow {before}.")
         if digest(link.record, link.prev_hash) != link.hash:
-            return Break(seq=seq, code="audit_row_changed", sentence=f"Row {seq} is not what was written.")
+            return ChainBreak(seq=seq, code="audit_row_changed", sentence=f"Row {seq} is not what was written.")
         moved = next((one for one in self._anchors if one.seq == seq and one.hash != link.hash), None)
         if moved is not None:
             sentence = f"Row {seq} is not the one that was anchored: the chain was written anew."
-            return Break(seq=seq, code="audit_anchor_differs", sentence=sentence)
+            return ChainBreak(seq=seq, code="audit_anchor_differs", sentence=sentence)
         return None
 
-    def close(self, head: Head | None) -> Break | None:
+    def close(self, head: ChainHead | None) -> ChainBreak | None:
         """After the last row: it must be the one the head names, and every anchor must have been met."""
-        end, kept = self.end, head or Head(seq=0, hash=GENESIS)
+        end, kept = self.end, head or ChainHead(seq=0, hash=GENESIS)
         if kept.seq > end.seq:
             rows = f"Row {kept.seq}" if kept.seq == end.seq + 1 else f"Rows {end.seq + 1} to {kept.seq}"
             is_are = "is" if kept.seq == end.seq + 1 else "are"
             sentence = f"{rows} {is_are} missing at the end."
-            return Break(seq=end.seq + 1, code="audit_tail_missing", sentence=sentence)
+            return ChainBreak(seq=end.seq + 1, code="audit_tail_missing", sentence=sentence)
         if kept.seq < end.seq:
             sentence = f"Row {kept.seq + 1} was added past the head, which ends at {kept.seq}."
-            return Break(seq=kept.seq + 1, code="audit_head_behind", sentence=sentence)
+            return ChainBreak(seq=kept.seq + 1, code="audit_head_behind", sentence=sentence)
         if kept.hash != end.hash:
             sentence = f"Row {end.seq} is not the one the head names: the chain was written anew."
-            return Break(seq=end.seq, code="audit_head_differs", sentence=sentence)
+            return ChainBreak(seq=end.seq, code="audit_head_differs", sentence=sentence)
         if self._anchors:
             seq = min((one.seq for one in self._anchors if one.seq is not None), default=end.seq)
             sentence = "An anchored row is not in the chain: it was cut or written anew."
-            return Break(seq=min(seq, end.seq + 1), code="audit_anchor_missing", sentence=sentence)
+            return ChainBreak(seq=min(seq, end.seq + 1), code="audit_anchor_missing", sentence=sentence)
         return None
 
 
-def _is_met(anchor: Anchor, end: Head) -> bool:
+def _is_met(anchor: Anchor, end: ChainHead) -> bool:
     return anchor.hash == end.hash and anchor.seq in (None, end.seq)

@@ -13,7 +13,7 @@ PER_SECOND = 1 / 6
 ADDRESSES_MAX = 10_000
 
 
-class Patience:
+class TokenBucket:
     """What is left of it for each address: a bucket that fills up again."""
 
     def __init__(

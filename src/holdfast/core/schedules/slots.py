@@ -47,7 +47,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ScheduleState:
     """How a schedule stands when its slots are judged."""
 
     overlap: Overlap
@@ -62,7 +62,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SlotDecision:
     """What becomes of one slot, or of a row of them from `first` on that all fared alike."""
 
     slot: datetime
@@ -74,10 +74,10 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class SlotDecisions:
     """Verdicts in the order of their slots; which waiting slot goes now, and which wait no longer."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[SlotDecision, ...] = ()
     released: datetime | None = None
     dropped: tuple[datetime, ...] = ()
 
@@ -85,11 +85,11 @@ class Judgement:
 REPLACED = "A newer slot replaced it before it started."
 
 
-def judge(due: Due, standing: Standing, now: datetime) -> Judgement:
+def judge(due: Due, standing: ScheduleState, now: datetime) -> SlotDecisions:
     """Judge the slots that have come, and let go what waited if its turn is there."""
     if standing.paused is not None:
         verdicts = _alike(due, due.newest, SlotState.SKIPPED, Cause.PAUSED, standing.paused)
-        return Judgement(verdicts=tuple(verdicts))
+        return SlotDecisions(verdicts=tuple(verdicts))
     chosen = _caught_up(due, standing.missed, now)
     left = due.newest[: len(due.newest) - len(chosen)]
     verdicts = _alike(due, left, SlotState.MISSED, Cause.NO_SCHEDULER, _why_missed(standing.missed, chosen))
@@ -105,10 +105,10 @@ def judge(due: Due, standing: Standing, now: datetime) -> Judgement:
             waiting += 1
         elif verdict.state is SlotState.FIRED:
             busy_with = "the slot before it"
-    return Judgement(verdicts=tuple(verdicts), released=released)
+    return SlotDecisions(verdicts=tuple(verdicts), released=released)
 
 
-def judge_by_hand(moment: datetime, standing: Standing, reason: str) -> Judgement:
+def judge_by_hand(moment: datetime, standing: ScheduleState, reason: str) -> SlotDecisions:
     """Judge a firing that a person asks for. A pause does not hold it back, the previous firing does."""
     due = Due(older=None, newest=(moment,), upcoming=None)
     judged = judge(due, replace(standing, paused=None), moment)
@@ -130,7 +130,7 @@ def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:
             return on_time
 
 
-def _gives_way(standing: Standing) -> bool:
+def _gives_way(standing: ScheduleState) -> bool:
     """Whether of several slots the newest fires. Where overlaps are skipped and nothing is in its way, it is as good as
     the first, and newer: unless every slot that was missed is wanted."""
     if standing.overlap is Overlap.SKIP:
@@ -148,15 +148,17 @@ def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:
             return "No scheduler ran at the time, and a newer slot had come when one did."
 
 
-def _replace(verdicts: list[Verdict], chosen: Sequence[datetime], standing: Standing, now: datetime) -> Judgement:
+def _replace(
+    verdicts: list[SlotDecision], chosen: Sequence[datetime], standing: ScheduleState, now: datetime
+) -> SlotDecisions:
     """The newest slot takes the place of everything before it; it starts when what runs is gone."""
     *older, last = chosen
     verdicts += [_verdict(slot, SlotState.SKIPPED, Cause.REPLACED, REPLACED) for slot in older]
     verdicts.append(_place(last, standing, standing.busy_with, 0, now))
-    return Judgement(verdicts=tuple(verdicts), dropped=standing.waiting)
+    return SlotDecisions(verdicts=tuple(verdicts), dropped=standing.waiting)
 
 
-def _place(slot: datetime, standing: Standing, busy_with: str | None, waiting: int, now: datetime) -> Verdict:
+def _place(slot: datetime, standing: ScheduleState, busy_with: str | None, waiting: int, now: datetime) -> SlotDecision:
     """What becomes of a slot that may fire as far as time is concerned."""
     if standing.overlap is Overlap.ALLOW or (busy_with is None and not waiting):
         late = _lateness(slot, now)
@@ -172,19 +174,19 @@ def _place(slot: datetime, standing: Standing, busy_with: str | None, waiting: i
     return _verdict(slot, SlotState.WAITING, Cause.OVERLAP, f"{because}.")
 
 
-def _alike(due: Due, slots: Sequence[datetime], state: SlotState, cause: Cause, reason: str) -> list[Verdict]:
+def _alike(due: Due, slots: Sequence[datetime], state: SlotState, cause: Cause, reason: str) -> list[SlotDecision]:
     """The same verdict for the slots counted together and for single ones."""
     together = []
     if due.older is not None:
         older = due.older
         together.append(
-            Verdict(slot=older.last, first=older.first, count=older.count, state=state, cause=cause, reason=reason)
+            SlotDecision(slot=older.last, first=older.first, count=older.count, state=state, cause=cause, reason=reason)
         )
     return together + [_verdict(slot, state, cause, reason) for slot in slots]
 
 
-def _verdict(slot: datetime, state: SlotState, cause: Cause, reason: str) -> Verdict:
-    return Verdict(slot=slot, state=state, cause=cause, reason=reason)
+def _verdict(slot: datetime, state: SlotState, cause: Cause, reason: str) -> SlotDecision:
+    return SlotDecision(slot=slot, state=state, cause=cause, reason=reason)
 
 
 def _lateness(slot: datetime, now: datetime) -> float:

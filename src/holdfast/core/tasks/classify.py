@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from holdfast.core.tasks.failure import TIMEOUT_CODE, Failure, Said, full_name
+from holdfast.core.tasks.failure import TIMEOUT_CODE, Failure, FailureReport, full_name
 
 
 class RetryReason(StrEnum):
@@ -262,9 +262,9 @@ def classify_unfinished(failure: Failure, rules: Sequence[Rule], *, otherwise: R
 def ruled(failure: Failure, rules: Sequence[Rule]) -> Classification | None:
     """Ask only those who know the action: its code and its rules."""
     match failure.said:
-        case Said.RETRY:
+        case FailureReport.RETRY:
             return _named(RetryReason.REQUESTED, "raised Retry")
-        case Said.FATAL:
+        case FailureReport.FATAL:
             return _named(RetryReason.FATAL, "raised Fatal")
         case None:
             return _by_rules(failure, rules)

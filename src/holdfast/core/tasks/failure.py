@@ -38,7 +38,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
-class Said(StrEnum):
+class FailureReport(StrEnum):
     """What the action itself said about its failure."""
 
     RETRY = "retry"
@@ -59,7 +59,7 @@ class Failure:
     type: str = ""
     traceback: str = ""
     retry_after: timedelta | None = None
-    said: Said | None = None
+    said: FailureReport | None = None
     bases: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     effect: str = ""
@@ -127,12 +127,12 @@ def input_failure(action: str, error: BaseException) -> Failure:
     return Failure(code=INPUT_CODE, message=f"Invalid parameters for {action}: {why}", traceback=traceback)
 
 
-def _wish_of(error: BaseException, now: datetime | None) -> tuple[Said | None, timedelta | None]:
+def _wish_of(error: BaseException, now: datetime | None) -> tuple[FailureReport | None, timedelta | None]:
     match error:
         case Retry():
-            return Said.RETRY, error.after
+            return FailureReport.RETRY, error.after
         case Fatal():
-            return Said.FATAL, None
+            return FailureReport.FATAL, None
         case _:
             return None, _retry_after_of(error, now)
 

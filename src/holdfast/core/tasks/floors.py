@@ -27,7 +27,7 @@ NODES_EVERY = 5_000_000_000
 PRIORITY_LOW, PRIORITY_HIGH = -1, 32767
 
 
-class Part(NamedTuple):
+class LanePart(NamedTuple):
     """The queued tasks of a lane from one (priority, id) up to before another."""
 
     lane_id: int
@@ -47,7 +47,7 @@ def slow_looks(before: int, took_seconds: float) -> int:
     return before + 1 if took_seconds >= SLOW_SECONDS else 0
 
 
-def parts_above(floors: Mapping[Row, int]) -> list[Part]:
+def parts_above(floors: Mapping[Row, int]) -> list[LanePart]:
     """The parts of lanes that are not below a floor. Together with what is below floors they are whole lanes."""
     return [
         part
@@ -56,18 +56,18 @@ def parts_above(floors: Mapping[Row, int]) -> list[Part]:
     ]
 
 
-def _parts_of(lane_id: int, rows: list[Row], floors: Mapping[Row, int]) -> Iterable[Part]:
+def _parts_of(lane_id: int, rows: list[Row], floors: Mapping[Row, int]) -> Iterable[LanePart]:
     low = PRIORITY_LOW
     for priority in sorted({row[1] for row in rows}):
         if low < priority:
-            yield Part(lane_id, low, 0, priority, 0)
+            yield LanePart(lane_id, low, 0, priority, 0)
         node_floor = floors.get((lane_id, priority, True))
         plain_floor = floors.get((lane_id, priority, False), 0)
         if node_floor is None:
-            yield Part(lane_id, priority, plain_floor, priority + 1, 0)
+            yield LanePart(lane_id, priority, plain_floor, priority + 1, 0)
         else:
             nodes_begin = node_floor // NODES_EVERY * NODES_EVERY
-            yield Part(lane_id, priority, min(plain_floor, nodes_begin), priority, nodes_begin)
-            yield Part(lane_id, priority, node_floor, priority + 1, 0)
+            yield LanePart(lane_id, priority, min(plain_floor, nodes_begin), priority, nodes_begin)
+            yield LanePart(lane_id, priority, node_floor, priority + 1, 0)
         low = priority + 1
-    yield Part(lane_id, low, 0, PRIORITY_HIGH, 0)
+    yield LanePart(lane_id, low, 0, PRIORITY_HIGH, 0)

@@ -39,7 +39,7 @@ class Receipt:
     message: str = ""
 
 
-class Likeness(StrEnum):
+class ReplayMatch(StrEnum):
     """How a replay compares with the record."""
 
     SAME_FAILURE = "same_failure"
@@ -53,12 +53,12 @@ class Likeness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    likeness: Likeness
+class ReplayComparison:
+    likeness: ReplayMatch
     sentence: str
 
 
-def compare(recorded: Recorded | None, failure: Failure | None, *, is_same_output: bool = False) -> Comparison:
+def compare(recorded: Recorded | None, failure: Failure | None, *, is_same_output: bool = False) -> ReplayComparison:
     """Put a replay beside the record. `failure` None means that it completed."""
     if recorded is None or recorded.state in ("running", "canceled", "released", "lost"):
         state = (
@@ -66,35 +66,37 @@ def compare(recorded: Recorded | None, failure: Failure | None, *, is_same_outpu
             if recorded is None
             else f"attempt {recorded.attempt} is on record as {recorded.state}"
         )
-        return Comparison(likeness=Likeness.NOTHING_RECORDED, sentence=f"Nothing to compare with: {state}.")
+        return ReplayComparison(likeness=ReplayMatch.NOTHING_RECORDED, sentence=f"Nothing to compare with: {state}.")
     if recorded.state == "completed":
         return _beside_completed(recorded, failure, is_same_output=is_same_output)
     return _beside_failed(recorded, failure)
 
 
-def _beside_completed(recorded: Recorded, failure: Failure | None, *, is_same_output: bool) -> Comparison:
+def _beside_completed(recorded: Recorded, failure: Failure | None, *, is_same_output: bool) -> ReplayComparison:
     then = f"Attempt {recorded.attempt} completed"
     if failure is not None:
-        return Comparison(likeness=Likeness.FAILS_NOW, sentence=f"{then}; the replay failed with {_named(failure)}.")
+        return ReplayComparison(
+            likeness=ReplayMatch.FAILS_NOW, sentence=f"{then}; the replay failed with {_named(failure)}."
+        )
     if is_same_output:
-        return Comparison(likeness=Likeness.SAME_OUTPUT, sentence=f"{then} with the same output.")
-    return Comparison(likeness=Likeness.OTHER_OUTPUT, sentence=f"{then} with another output.")
+        return ReplayComparison(likeness=ReplayMatch.SAME_OUTPUT, sentence=f"{then} with the same output.")
+    return ReplayComparison(likeness=ReplayMatch.OTHER_OUTPUT, sentence=f"{then} with another output.")
 
 
-def _beside_failed(recorded: Recorded, failure: Failure | None) -> Comparison:
+def _beside_failed(recorded: Recorded, failure: Failure | None) -> ReplayComparison:
     then = f"Attempt {recorded.attempt} failed with {recorded.type or recorded.code}"
     if failure is None:
-        return Comparison(likeness=Likeness.COMPLETES_NOW, sentence=f"{then}; the replay completed.")
+        return ReplayComparison(likeness=ReplayMatch.COMPLETES_NOW, sentence=f"{then}; the replay completed.")
     if (recorded.type, recorded.code) != (failure.type, failure.code):
-        return Comparison(
-            likeness=Likeness.OTHER_FAILURE, sentence=f"{then}; the replay failed with {_named(failure)}."
+        return ReplayComparison(
+            likeness=ReplayMatch.OTHER_FAILURE, sentence=f"{then}; the replay failed with {_named(failure)}."
         )
     place, now = place_of(recorded.traceback), place_of(failure.traceback)
     if place == now:
         where = f" at {place}" if place else ""
-        return Comparison(likeness=Likeness.SAME_FAILURE, sentence=f"{then}{where}; so did the replay.")
+        return ReplayComparison(likeness=ReplayMatch.SAME_FAILURE, sentence=f"{then}{where}; so did the replay.")
     sentence = f"{then} at {place or 'an unknown place'}; the replay failed alike at {now or 'an unknown place'}."
-    return Comparison(likeness=Likeness.OTHER_LINE, sentence=sentence)
+    return ReplayComparison(likeness=ReplayMatch.OTHER_LINE, sentence=sentence)
 
 
 def _named(failure: Failure) -> str:

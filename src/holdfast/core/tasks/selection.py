@@ -27,7 +27,7 @@ Row: TypeAlias = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class LaneHead:
     """The oldest queued task of a row. Task id 0: work is expected there, nobody looked."""
 
     lane_id: int
@@ -60,7 +60,7 @@ Gate: TypeAlias = tuple[str, int]
 half-open breaker."""
 
 
-def plan(heads: Sequence[Head], want: int, *, slot: int) -> list[Take]:
+def plan(heads: Sequence[LaneHead], want: int, *, slot: int) -> list[Take]:
     """Deal `want` slots to the heads, best priority first.
 
     `slot` is the number of the first of them. A claimer counts on from plan to plan, so that small plans are as
@@ -74,13 +74,13 @@ def plan(heads: Sequence[Head], want: int, *, slot: int) -> list[Take]:
 
 
 def plan_within(
-    heads: Sequence[Head], want: int, *, slot: int, gates: Mapping[int, Sequence[Gate]], rooms: Mapping[Gate, int]
+    heads: Sequence[LaneHead], want: int, *, slot: int, gates: Mapping[int, Sequence[Gate]], rooms: Mapping[Gate, int]
 ) -> list[Take]:
     """The same, cut to the room that the gates of the lanes have. A lane without gates is not cut.
 
     Dealt one by one: where there is room for few, it goes to those whose slots come first, so it goes round too.
     """
-    left, counts = dict(rooms), Counter[Head]()
+    left, counts = dict(rooms), Counter[LaneHead]()
     best, oldest = _best(heads), _oldest(heads)
     for number in range(slot, slot + want) if heads else ():
         (head,) = _deal_slots(best, oldest, 1, slot=number)
@@ -108,25 +108,25 @@ def short_of(takes: Sequence[Take], taken: Mapping[Row, int]) -> set[Row]:
     return {row for row, count in asked.items() if lacking[row[:2]] > 0 and taken.get(row, 0) < count}
 
 
-def _best(heads: Sequence[Head]) -> list[list[Head]]:
+def _best(heads: Sequence[LaneHead]) -> list[list[LaneHead]]:
     """The heads of the best priority, by lane."""
     best = min((head.priority for head in heads), default=0)
     ordered = sorted((head for head in heads if head.priority == best), key=attrgetter("lane_id", "is_node"))
     return [list(lane) for _, lane in groupby(ordered, key=attrgetter("lane_id"))]
 
 
-def _oldest(heads: Sequence[Head]) -> list[Head]:
+def _oldest(heads: Sequence[LaneHead]) -> list[LaneHead]:
     """The oldest plain task and the oldest node. How old it is what nobody saw is not known: it is passed over."""
     seen = [head for head in heads if head.task_id] or heads
     kinds = ([head for head in seen if head.is_node is is_node] for is_node in (False, True))
     return [min(kind, key=attrgetter("task_id", "priority", "lane_id")) for kind in kinds if kind]
 
 
-def _deal_slots(best: list[list[Head]], oldest: list[Head], want: int, *, slot: int) -> Counter[Head]:
+def _deal_slots(best: list[list[LaneHead]], oldest: list[LaneHead], want: int, *, slot: int) -> Counter[LaneHead]:
     """How many of the `want` slots from number `slot` on are each head's."""
     aged_before = slot // AGED_SLOT_EVERY
     aged = (slot + want) // AGED_SLOT_EVERY - aged_before
-    counts: Counter[Head] = Counter()
+    counts: Counter[LaneHead] = Counter()
     for lane, slots, turn in _deal(best, want - aged, start=slot - aged_before):
         for head, count, _ in _deal(lane, slots, start=turn):
             counts[head] += count
@@ -144,9 +144,9 @@ def _deal(places: Sequence[Place], slots: int, *, start: int) -> Iterable[tuple[
         yield places[index], each + (number - start < left), turn
 
 
-def _takes(counts: Mapping[Head, int]) -> list[Take]:
+def _takes(counts: Mapping[LaneHead, int]) -> list[Take]:
     return sorted((_take(head, count) for head, count in counts.items()), key=attrgetter("priority"))
 
 
-def _take(head: Head, count: int) -> Take:
+def _take(head: LaneHead, count: int) -> Take:
     return Take(lane_id=head.lane_id, priority=head.priority, floor=head.task_id, count=count, is_node=head.is_node)

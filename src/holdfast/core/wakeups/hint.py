@@ -56,7 +56,7 @@ def _attempt(given: Any) -> int:
     return given if type(given) is int and given > 0 else 1
 
 
-class Verdict(StrEnum):
+class HintAction(StrEnum):
     """What to do with a message."""
 
     LOOK = "look"
@@ -65,15 +65,15 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class HintDecision:
     """A verdict and its reason, for the log."""
 
-    verdict: Verdict
+    verdict: HintAction
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hinted:
+class HintedTask:
     """Where a task stands that a hint names. `state` None: it is over, or there is none. `sends`: of its hint."""
 
     state: str | None
@@ -99,32 +99,32 @@ class Reader:
     queues: Collection[str] | None
 
 
-def judge(hint: Hint, task: Hinted, reader: Reader) -> Judged:
+def judge(hint: Hint, task: HintedTask, reader: Reader) -> HintDecision:
     """Decide what follows from a hint.
 
     Dropped: what nobody needs to hear again. Left: what may still matter, to this worker later or to another one now.
     """
     if task.state is None:
-        return Judged(verdict=Verdict.DROP, reason="terminal" if task.is_over else "unknown")
+        return HintDecision(verdict=HintAction.DROP, reason="terminal" if task.is_over else "unknown")
     is_open = task.state in ("r", "v")
     if hint.attempt != (task.attempt if is_open else task.attempt + 1):
         reason = "over_budget" if hint.attempt > task.attempts_max else "stale"
-        return Judged(verdict=Verdict.DROP, reason=reason)
+        return HintDecision(verdict=HintAction.DROP, reason=reason)
     if task.state == "w":
         # Its own hint follows when it is due.
-        return Judged(verdict=Verdict.DROP, reason="not_due")
+        return HintDecision(verdict=HintAction.DROP, reason="not_due")
     if is_open:
         if task.worker_id == reader.worker_id and task.has_valid_lease:
-            return Judged(verdict=Verdict.DROP, reason="duplicate")
-        return Judged(verdict=Verdict.LEAVE, reason="held_by_another")
+            return HintDecision(verdict=HintAction.DROP, reason="duplicate")
+        return HintDecision(verdict=HintAction.LEAVE, reason="held_by_another")
     if _is_served(task, reader):
-        return Judged(verdict=Verdict.LOOK, reason="waiting")
+        return HintDecision(verdict=HintAction.LOOK, reason="waiting")
     if hint.sends is not None and task.sends is not None and hint.sends < task.sends:
         # It was sent again since. What nobody serves for long would otherwise lie there in ever more copies.
-        return Judged(verdict=Verdict.DROP, reason="superseded")
-    return Judged(verdict=Verdict.LEAVE, reason="not_served_here")
+        return HintDecision(verdict=HintAction.DROP, reason="superseded")
+    return HintDecision(verdict=HintAction.LEAVE, reason="not_served_here")
 
 
-def _is_served(task: Hinted, reader: Reader) -> bool:
+def _is_served(task: HintedTask, reader: Reader) -> bool:
     is_of_queue = reader.queues is None or task.queue in reader.queues
     return task.tenant_id == reader.tenant_id and task.action in reader.actions and is_of_queue

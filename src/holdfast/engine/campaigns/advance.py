@@ -18,7 +18,7 @@ from holdfast.core.dead_letters.campaign import (
     PRIORITY,
     CampaignCounts,
     CampaignState,
-    Step,
+    CampaignStep,
     how_many_fit,
     is_newer,
     next_step,
@@ -26,11 +26,11 @@ from holdfast.core.dead_letters.campaign import (
 from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
 from holdfast.core.health.liveness import SILENT_SECONDS_MIN
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.campaigns.candidates import Found, keep_place, look, place_after, which
+from holdfast.engine.campaigns.candidates import Candidates, keep_place, look, place_after, which
 from holdfast.engine.for_each_row import Pages, all_in_turn, apart
 from holdfast.engine.lifecycle.dead_letters.requeue import (
-    By,
-    Letter,
+    DeadLetter,
+    RequeueRequest,
     dispatch_run,
     dispatch_tasks,
     hold_runs,
@@ -38,7 +38,7 @@ from holdfast.engine.lifecycle.dead_letters.requeue import (
     request,
     waiting,
 )
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -66,12 +66,12 @@ REST_SECONDS_MAX = 5.0
 """No rest is longer, whatever a pass waited for; a campaign whose pass failed rests for so long."""
 
 
-class Moved(msgspec.Struct):
+class CampaignsAdvanced(msgspec.Struct):
     """What one pass did: letters released, campaigns under way, and what to announce."""
 
     released: int = 0
     under_way: int = 0
-    news: News = NO_NEWS
+    notifications: Notifications = NO_NOTIFICATIONS
 
 
 async def campaigns_once(
@@ -81,7 +81,7 @@ async def campaigns_once(
     limit: int = RELEASE_BATCH,
     silent_seconds: float = SILENT_SECONDS_MIN,
     rest: float = 0.0,
-) -> Moved:
+) -> CampaignsAdvanced:
     """Move every campaign one step, after which all of them rest for `rest` times what that took.
 
     One process at a time does so: together they have one share of one connection's time. Without a rest there are no
@@ -94,7 +94,7 @@ async def campaigns_once(
     rows = await database.fetch(_MOVING_CAMPAIGNS, CAMPAIGNS_BATCH, 0)
     turn = await database.fetchrow(_TAKE_TURN, TURN_SECONDS) if rows else None
     if turn is None:
-        return Moved(under_way=sum(row["state"] in _UNDER_WAY for row in rows))
+        return CampaignsAdvanced(under_way=sum(row["state"] in _UNDER_WAY for row in rows))
     await going.run(turn["campaign_id"])
     seconds = min(rest * (time.monotonic() - going.began_at), REST_SECONDS_MAX)
     await database.fetch(_END_TURN, turn["rests_until"], seconds, going.left_off_at)
@@ -114,7 +114,7 @@ class _Pass:
         self._silent_seconds = silent_seconds
         self._rests = rests
         self._last = 0
-        self.moved = Moved()
+        self.moved = CampaignsAdvanced()
         self.left_off_at = 0
         self.began_at = time.monotonic()
 
@@ -139,7 +139,7 @@ class _Pass:
             raise
 
     async def _move(self, row: Any) -> None:
-        moved = Moved()
+        moved = CampaignsAdvanced()
         state = CampaignState(row["state"])
         async with self._database.transaction() as session:
             campaign = await session.fetchrow(_LOCK_CAMPAIGN, row["campaign_id"])
@@ -147,14 +147,14 @@ class _Pass:
                 state = await _move(session, self._catalog, campaign, self._limit, moved, self._silent_seconds)
         self.moved.released += moved.released
         self.moved.under_way += state in _UNDER_WAY
-        self.moved.news = self.moved.news.and_(moved.news)
+        self.moved.notifications = self.moved.notifications.and_(moved.notifications)
 
 
 _FAILED = f"its last pass failed; the next one comes in {REST_SECONDS_MAX:g} seconds"
 
 
 async def _move(
-    session: Session, catalog: Catalog, campaign: Any, limit: int, moved: Moved, silent_seconds: float
+    session: Session, catalog: Catalog, campaign: Any, limit: int, moved: CampaignsAdvanced, silent_seconds: float
 ) -> CampaignState:
     """One step of a campaign; the state it is in then."""
     collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
@@ -162,7 +162,7 @@ async def _move(
     is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
     is_moving = state in MOVING and is_gate_open
     room = max(min(limit, campaign["at_once"] - collected["outstanding"]), 1)
-    found = await look(session, campaign, room) if is_moving else Found()
+    found = await look(session, campaign, room) if is_moving else Candidates()
     step = next_step(_counts(campaign, collected, found, is_gate_open=is_gate_open))
     out = None
     if step.release:
@@ -193,11 +193,11 @@ async def _audit(session: Session, campaign: Any, verb: str, *, before: Any, aft
     await audit(session, campaign["tenant_id"], [change], actor=DISPATCHER_ACTOR, reason=campaign["reason"])
 
 
-async def _store(session: Session, campaign: Any, step: Step) -> None:
+async def _store(session: Session, campaign: Any, step: CampaignStep) -> None:
     await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, DISPATCHER_ACTOR)
 
 
-def _counts(campaign: Any, collected: Any, found: Found, *, is_gate_open: bool) -> CampaignCounts:
+def _counts(campaign: Any, collected: Any, found: Candidates, *, is_gate_open: bool) -> CampaignCounts:
     return CampaignCounts(
         state=CampaignState(campaign["state"]),
         canary=campaign["canary"],
@@ -225,12 +225,19 @@ class _Unit(msgspec.Struct):
     """What is released as one: a plain task, or a run with all its letters. `size` is how many tasks that is."""
 
     run_id: int | None
-    letters: list[Letter]
+    letters: list[DeadLetter]
     size: int = 1
 
 
 async def _release(
-    session: Session, catalog: Catalog, campaign: Any, found: Found, room: int, moved: Moved, *, is_alone: bool
+    session: Session,
+    catalog: Catalog,
+    campaign: Any,
+    found: Candidates,
+    room: int,
+    moved: CampaignsAdvanced,
+    *,
+    is_alone: bool,
 ) -> int | None:
     """Requeue the next letters, behind other work of their queues. A run goes with all its letters, or waits.
 
@@ -242,7 +249,9 @@ async def _release(
     ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
     units = _units(await session.fetch(_TAKE, *which(campaign), sorted(ids)), held)
     going = units[: how_many_fit((unit.size for unit in units), min(room, len(found.letters)), is_alone=is_alone)]
-    by = By(campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False)
+    by = RequeueRequest(
+        campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False
+    )
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
     out = await _release_tasks(session, campaign, plain, by, moved)
     # The oldest letters choose which runs go; these are locked in the one order all the same.
@@ -274,18 +283,24 @@ def _units(rows: Sequence[Any], held: Sequence[Any]) -> list[_Unit]:
 
 
 async def _release_tasks(
-    session: Session, campaign: Any, letters: Sequence[Letter], by: By, moved: Moved
-) -> list[Letter]:
+    session: Session, campaign: Any, letters: Sequence[DeadLetter], by: RequeueRequest, moved: CampaignsAdvanced
+) -> list[DeadLetter]:
     if not letters:
         return []
     done = await dispatch_tasks(session, campaign["tenant_id"], letters, by, is_asked=False)
-    moved.news = moved.news.and_(done.news)
+    moved.notifications = moved.notifications.and_(done.notifications)
     return done.letters
 
 
 async def _release_run(
-    session: Session, catalog: Catalog, campaign: Any, unit: _Unit, held: Sequence[Any], by: By, moved: Moved
-) -> list[Letter]:
+    session: Session,
+    catalog: Catalog,
+    campaign: Any,
+    unit: _Unit,
+    held: Sequence[Any],
+    by: RequeueRequest,
+    moved: CampaignsAdvanced,
+) -> list[DeadLetter]:
     """Requeue a run for its letters; none when it cannot go on (it was canceled, or goes already)."""
     assert unit.run_id is not None
     try:
@@ -295,5 +310,5 @@ async def _release_run(
             done, _ = await dispatch_run(session, catalog, campaign["tenant_id"], run_id, letters, held, by)
     except Conflict:
         return []
-    moved.news = moved.news.and_(done.news)
+    moved.notifications = moved.notifications.and_(done.notifications)
     return done.letters

@@ -22,7 +22,7 @@ LOOKS_MAX = 4
 """How often a pass asks for so many letters more before it leaves the rest to the next one."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     """Letters that may go, and the run of each that has one; or why there are none.
 
     `is_waiting`: all that are left wait with a paused queue or run. `is_looking`: the round is not over. `looked_to`
@@ -42,7 +42,7 @@ def which(campaign: Any) -> tuple[int, str, int, int]:
     return campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"]
 
 
-async def look(session: Session, campaign: Any, room: int) -> Found:
+async def look(session: Session, campaign: Any, room: int) -> Candidates:
     """Find the next letters of a campaign that may go, at least `room` of them if there are that many close by."""
     place, passed_by = campaign["looked_to"], campaign["passed_by"]
     is_whole = place == 0
@@ -55,26 +55,26 @@ async def look(session: Session, campaign: Any, room: int) -> Found:
         runs += row["runs"]
         passed_by = passed_by or row["has_paused"]
         if row["has_paused"] and not letters and not campaign["has_open_queue"]:
-            return Found(is_waiting=True, looked_to=campaign["looked_to"], passed_by=True)
+            return Candidates(is_waiting=True, looked_to=campaign["looked_to"], passed_by=True)
         place = row["looked_to"] or place
         is_end = row["looked"] < size
         if len(letters) >= room or (letters and is_end):
             break
         if is_end and (is_whole or not passed_by):
-            return Found(is_waiting=passed_by)
+            return Candidates(is_waiting=passed_by)
         if is_end:
             # A round that began in another pass is over: those it passed by may go by now.
             place, passed_by, is_whole = 0, False, True
-    return Found(letters=letters, runs=runs, is_looking=not letters, looked_to=place, passed_by=passed_by)
+    return Candidates(letters=letters, runs=runs, is_looking=not letters, looked_to=place, passed_by=passed_by)
 
 
-def place_after(found: Found, tried: Collection[int] = ()) -> tuple[int, bool]:
+def place_after(found: Candidates, tried: Collection[int] = ()) -> tuple[int, bool]:
     """How far was looked, and whether some were passed by; what could have gone and was not tried is first in line."""
     left = next((one for one in found.letters if one not in tried), None)
     return found.looked_to if left is None else left - 1, found.passed_by
 
 
-async def keep_place(session: Session, campaign: Any, found: Found) -> None:
+async def keep_place(session: Session, campaign: Any, found: Candidates) -> None:
     """Remember how far was looked by a pass that released nothing."""
     place = place_after(found)
     if place != (campaign["looked_to"], campaign["passed_by"]):

@@ -12,7 +12,7 @@ from holdfast.core.values.bounds import required_reason, valid_reason
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.campaigns.plan import no_open_group
 from holdfast.engine.engine import Engine
-from holdfast.engine.idempotency import Once
+from holdfast.engine.idempotency import IdempotentRequest
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -78,7 +78,7 @@ async def start_campaign(
     at_once: int = AT_ONCE,
     needs_approval: bool = False,
     needs_newer_version: bool = False,
-    once: Once | None = None,
+    once: IdempotentRequest | None = None,
 ) -> CampaignView:
     """Begin a campaign over the letters of a group that are open, or were left.
 

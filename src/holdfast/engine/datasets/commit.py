@@ -25,9 +25,9 @@ from holdfast.core.datasets.dataset import (
 )
 from holdfast.core.tasks.failure import Failure
 from holdfast.core.tasks.outcome import Completed, Failed
-from holdfast.engine.datasets.cutover import Asking, cut_over_in
+from holdfast.engine.datasets.cutover import CutoverRequest, cut_over_in
 from holdfast.engine.leases import Report
-from holdfast.store.database import KEY_TAKEN, LOCKED_OUT, STILL_USED, Session
+from holdfast.store.database import KEY_TAKEN, LOCK_TIMEOUT, STILL_USED, Session
 from holdfast.store.statements import sql
 
 _LOCK_FENCE = sql("lock_fence")
@@ -42,7 +42,7 @@ _OPEN = ("b", "c")
 """States in which a generation takes rows."""
 
 
-class _Refused(Exception):
+class _CommitRefused(Exception):
     """This report cannot be committed, and why."""
 
     def __init__(self, failure: Failure) -> None:
@@ -92,17 +92,17 @@ async def _commit(session: Session, report: Report, held: Any, locked: Mapping[i
             for commit in _commits(report):
                 generation = locked.get(commit.generation_id)
                 if generation is None or generation["tenant_id"] != held["tenant_id"]:
-                    raise _Refused(Failure(code="dataset_not_found", message="There is no such dataset."))
+                    raise _CommitRefused(Failure(code="dataset_not_found", message="There is no such dataset."))
                 name = generation["name"]
                 if commit.mode is Mode.CUT_OVER:
                     await _cut_over(session, report, held, commit, generation)
                 else:
                     await _move(session, report, held, commit, generation, touched)
-    except _Refused as refused:
+    except _CommitRefused as refused:
         return refused.failure
     except KEY_TAKEN as error:
         return key_taken(name, str(error.detail or error))
-    except LOCKED_OUT:
+    except LOCK_TIMEOUT:
         return busy(name)
     except STILL_USED as error:
         return view_in_use(name, str(error.detail or error))
@@ -115,11 +115,11 @@ async def _move(
     """Move one part into its generation and write down what it did."""
     name, version, generation_id = generation["name"], generation["version"], commit.generation_id
     if generation["state"] not in _OPEN:
-        raise _Refused((superseded if generation["state"] == "o" else rolled_back)(name, version))
+        raise _CommitRefused((superseded if generation["state"] == "o" else rolled_back)(name, version))
     here = (report.task_id, report.lease_token, commit.part)
     stage = await session.fetchrow(_TAKE_STAGE, *here, generation_id, commit.rows)
     if stage is None:
-        raise _Refused(stage_missing(name, commit.rows))
+        raise _CommitRefused(stage_missing(name, commit.rows))
     mode, partition = stage
     taken_back = 0
     # A task of a run may be there in the place of others: items that its node left, or a node of a replaced run.
@@ -131,7 +131,7 @@ async def _move(
     touched.add((generation_id, partition))
     staged, removed, added = await session.fetchrow(_MOVE_STAGED, generation_id, *here, partition, mode)
     if staged != commit.rows:
-        raise _Refused(stage_missing(name, commit.rows))
+        raise _CommitRefused(stage_missing(name, commit.rows))
     what = (report.task_id, report.attempt, commit.part, generation_id, mode, partition)
     assert await session.fetch(_ADD_COMMIT, *what, staged, added, removed + taken_back)
 
@@ -142,8 +142,8 @@ async def _cut_over(session: Session, report: Report, held: Any, commit: Commit,
     if generation["state"] == "c":
         return
     if generation["state"] not in ("b", "o"):
-        raise _Refused(rolled_back(name, version))
-    asking = Asking(task_id=report.task_id, run_id=held["run_id"], actor=f"task:{report.task_id}", reason="")
+        raise _CommitRefused(rolled_back(name, version))
+    asking = CutoverRequest(task_id=report.task_id, run_id=held["run_id"], actor=f"task:{report.task_id}", reason="")
     left = await cut_over_in(session, generation, asking, is_forced=commit.is_forced)
     if left is not None:
-        raise _Refused(builds_unfinished(name, version, *left))
+        raise _CommitRefused(builds_unfinished(name, version, *left))

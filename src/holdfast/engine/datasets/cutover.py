@@ -18,10 +18,10 @@ from holdfast.engine.audit import Change, audit
 from holdfast.engine.for_each_row import Pages, all_in_turn
 from holdfast.engine.lifecycle.runs.commands import cancel_run
 from holdfast.engine.lifecycle.tasks.cancel import cancel_in
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import IN_THE_WAY, LOCKED_OUT, STILL_USED, Database, Session
+from holdfast.store.database import LOCK_CONFLICT, LOCK_TIMEOUT, STILL_USED, Database, Session
 from holdfast.store.statements import sql
 
 _LOCK_DATASET = sql("lock_dataset")
@@ -44,7 +44,7 @@ LEAVING_BATCH = 100
 _WORDS = {"b": "being built", "c": "current", "o": "superseded", "r": "rolled back", "d": "dropped"}
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
+class CutoverRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who wants a generation changed, and why. A task that asks does not count as unfinished, nor does its run."""
 
     actor: str
@@ -54,7 +54,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def cut_over(
-    database: Database, tenant_id: int, name: str, version: int, asking: Asking, *, is_forced: bool = False
+    database: Database, tenant_id: int, name: str, version: int, asking: CutoverRequest, *, is_forced: bool = False
 ) -> bool:
     """Let readers see a version, at once and whole; answers whether it was another one before.
 
@@ -75,13 +75,13 @@ async def cut_over(
                     advice=f"Wait for them, retry or cancel them, or force it (`holdfast dataset show {name}`).",
                 )
             await _record(session, "dataset.cut_over", tenant_id, generation, {"state": _WORDS["c"]}, asking)
-    except (LOCKED_OUT, STILL_USED) as error:
+    except (LOCK_TIMEOUT, STILL_USED) as error:
         raise _in_use(name, error) from error
     return True
 
 
 async def cut_over_in(
-    session: Session, generation: Any, asking: Asking, *, is_forced: bool = False
+    session: Session, generation: Any, asking: CutoverRequest, *, is_forced: bool = False
 ) -> tuple[int, int] | None:
     """The same in the caller's transaction, under its locks; answers the builds left if they forbid it."""
     unfinished, failed = await session.fetchrow(
@@ -93,14 +93,14 @@ async def cut_over_in(
     return None
 
 
-async def _show(session: Session, dataset_id: int, version: int, asking: Asking) -> None:
+async def _show(session: Session, dataset_id: int, version: int, asking: CutoverRequest) -> None:
     await session.fetch(_SUPERSEDE, dataset_id)
     assert await session.fetch(_CUT_OVER, dataset_id, version, asking.actor, asking.reason)
     await session.fetch(_SHOW_GENERATION, dataset_id, False)
 
 
 async def roll_back(
-    database: Database, tenant_id: int, name: str, version: int, asking: Asking, *, is_kept: bool = False
+    database: Database, tenant_id: int, name: str, version: int, asking: CutoverRequest, *, is_kept: bool = False
 ) -> int | None:
     """Take a version out of use; the current one gives way to the one before. Answers the version shown instead.
 
@@ -125,12 +125,12 @@ async def roll_back(
                 await _show(session, dataset_id, shown, asking)
             after = {"state": _WORDS["r"], "shown": shown}
             await _record(session, "dataset.roll_back", tenant_id, generation, after, asking)
-    except (LOCKED_OUT, STILL_USED) as error:
+    except (LOCK_TIMEOUT, STILL_USED) as error:
         raise _in_use(name, error) from error
     return None if shown is None else int(shown)
 
 
-async def drop(database: Database, tenant_id: int, name: str, version: int, asking: Asking) -> None:
+async def drop(database: Database, tenant_id: int, name: str, version: int, asking: CutoverRequest) -> None:
     """Let the tables of a superseded or kept version go."""
     async with database.transaction() as session:
         generation = await _locked(session, tenant_id, name, version)
@@ -142,7 +142,7 @@ async def drop(database: Database, tenant_id: int, name: str, version: int, aski
 
 
 async def _record(
-    session: Session, verb: str, tenant_id: int, generation: Any, after: dict[str, Any], asking: Asking
+    session: Session, verb: str, tenant_id: int, generation: Any, after: dict[str, Any], asking: CutoverRequest
 ) -> None:
     before = {"state": _WORDS[generation["state"]]}
     subject = f"{generation['name']}:{generation['version']}"
@@ -150,41 +150,41 @@ async def _record(
     await audit(session, tenant_id, [change], actor=asking.actor, reason=asking.reason)
 
 
-async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
+async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Notifications:
     """Cancel the unfinished work of generations that were rolled back, and drop the tables nobody keeps."""
-    everything = [NO_NEWS]
+    everything = [NO_NOTIFICATIONS]
 
     async def finish(row: Any) -> None:
         reason = row["reason"] or "its dataset was rolled back"
         who = {"actor": row["actor"], "reason": reason, "grace_seconds": grace_seconds}
         while (
-            news := await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], who)
+            notifications := await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], who)
         ) is not None:
-            everything.append(news)
+            everything.append(notifications)
         if not row["is_kept"]:
             await _unmake(database, row["generation_id"])
 
     of = Pages(_GENERATIONS_LEAVING, number="generation_id", limit=LEAVING_BATCH)
     await all_in_turn(database, of, finish, what="rollbacks")
-    return reduce(News.and_, everything)
+    return reduce(Notifications.and_, everything)
 
 
 async def _cancel_builds(
     database: Database, catalog: Catalog, tenant_id: int, generation_id: int, who: dict[str, Any]
-) -> News | None:
+) -> Notifications | None:
     """Cancel one batch of tasks and runs; None when there was nothing left to ask."""
     rows = await database.fetch(_BUILDS_TO_CANCEL, generation_id, CANCEL_BATCH)
     async with database.transaction() as session:
         tasks = [row["task_id"] for row in rows if not row["is_run"]]
         canceled = await cancel_in(session, catalog, tenant_id, tasks, **who)
-    news, is_changed = canceled.news, bool(canceled.states)
+    notifications, is_changed = canceled.notifications, bool(canceled.states)
     for run_id in (row["task_id"] for row in rows if row["is_run"]):
         try:
-            news = news.and_(await cancel_run(database, catalog, tenant_id, run_id, **who))
+            notifications = notifications.and_(await cancel_run(database, catalog, tenant_id, run_id, **who))
             is_changed = True
         except Conflict:
             continue  # it ended meanwhile
-    return news if is_changed else None
+    return notifications if is_changed else None
 
 
 async def _unmake(database: Database, generation_id: int) -> None:
@@ -195,7 +195,7 @@ async def _unmake(database: Database, generation_id: int) -> None:
                 await session.fetch(_FORGET_STAGES, generation_id)
                 await session.fetch(_UNMAKE_GENERATION, generation_id)
                 assert await session.fetch(_END_GENERATION, generation_id)
-    except IN_THE_WAY:
+    except LOCK_CONFLICT:
         return
 
 

@@ -40,7 +40,7 @@ class AttemptLease(msgspec.Struct, frozen=True):
     lease_token: Any
 
 
-class Part(msgspec.Struct):
+class StagedPart(msgspec.Struct):
     """One `append` or `replace` of one attempt, and how many of its rows are staged."""
 
     lease: AttemptLease
@@ -51,7 +51,7 @@ class Part(msgspec.Struct):
     rows: int = 0
 
 
-async def open_part(database: Database, part: Part) -> None:
+async def open_part(database: Database, part: StagedPart) -> None:
     """Begin a part; `LeaseLost` if the attempt is not current, `Conflict` if the generation takes no rows."""
     lease = (part.lease.task_id, part.lease.attempt, part.lease.lease_token)
     generation_id = part.generation.generation_id
@@ -60,13 +60,13 @@ async def open_part(database: Database, part: Part) -> None:
         raise await _refused(database, part, lease)
 
 
-async def stage_batch(database: Database, part: Part, records: list[tuple[Any, ...]]) -> None:
+async def stage_batch(database: Database, part: StagedPart, records: list[tuple[Any, ...]]) -> None:
     """Stage one batch of records. Repeated until it is known to be there once, or the server stays away."""
     await _repeated(lambda: _stage_once(database, part, records))
     part.rows += len(records)
 
 
-async def _stage_once(database: Database, part: Part, records: list[tuple[Any, ...]]) -> None:
+async def _stage_once(database: Database, part: StagedPart, records: list[tuple[Any, ...]]) -> None:
     dataset, here = part.generation.dataset, (part.lease.task_id, part.lease.lease_token, part.number)
     columns = [*dataset.columns, "_task_id", "_lease", "_part", "_row"]
     whole = [(*record, *here, part.rows + nth) for nth, record in enumerate(records, start=1)]
@@ -98,7 +98,7 @@ async def _repeated(write: Any) -> Any:
     raise AssertionError("unreachable")
 
 
-async def _refused(database: Database, part: Part, lease: tuple[Any, ...]) -> HoldfastError:
+async def _refused(database: Database, part: StagedPart, lease: tuple[Any, ...]) -> HoldfastError:
     row = await database.fetchrow(_WHY_NOT_STAGED, *lease, part.generation.generation_id)
     dataset = part.generation.dataset
     if row["state"] in ("b", "c"):
@@ -116,7 +116,7 @@ async def _refused(database: Database, part: Part, lease: tuple[Any, ...]) -> Ho
     )
 
 
-def _lease_lost(part: Part) -> LeaseLost:
+def _lease_lost(part: StagedPart) -> LeaseLost:
     return LeaseLost(
         f"Attempt {part.lease.attempt} of task {part.lease.task_id} is not current any more: it stages nothing.",
         advice="Nothing was stored; the attempt that followed does the work.",

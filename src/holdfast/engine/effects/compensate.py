@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.idempotency import Once
-from holdfast.engine.lifecycle.tasks.enqueue import Order, enqueue
+from holdfast.engine.idempotency import IdempotentRequest
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -40,7 +40,7 @@ async def compensate(
     *,
     actor: str,
     reason: str,
-    once: Once | None = None,
+    once: IdempotentRequest | None = None,
     answer: Callable[[Compensation], Any] = lambda done: done,
 ) -> Compensation:
     """Enqueue the action registered for the effect under `key`. Repeated, it answers with the same task.
@@ -91,7 +91,7 @@ def _checked(found: Any, key: str) -> Any:
     return found
 
 
-async def _order(catalog: Catalog, tenant_id: int, found: Any) -> Order:
+async def _order(catalog: Catalog, tenant_id: int, found: Any) -> EnqueueOrder:
     action = found["compensation"]
     declared = await catalog.declared(tenant_id, action)
     if declared is None:
@@ -103,7 +103,7 @@ async def _order(catalog: Catalog, tenant_id: int, found: Any) -> Order:
     # Names are interned by `enqueue` in sessions of its own; done here, they are known before a transaction is open.
     await catalog.lane_id(tenant_id, declared.queue, action)
     await catalog.policy_id(tenant_id, declared.policy)
-    return Order(
+    return EnqueueOrder(
         tenant_id=tenant_id,
         queue=declared.queue,
         action=action,

@@ -18,7 +18,7 @@ from holdfast.codec import json_codec
 from holdfast.core.effects.effect import EFFECT_CODES, EffectState, stable_key
 from holdfast.core.tasks.failure import CODE_BYTES_MAX, MESSAGE_BYTES_MAX, clipped
 from holdfast.engine.leases import Claimed
-from holdfast.engine.queries.pages import LIMIT_MAX, LOOK_ROWS, full_page, valid_limit
+from holdfast.engine.queries.pages import LIMIT_MAX, SCAN_ROWS_MAX, full_page, valid_limit
 from holdfast.errors import Conflict, EffectDenied, Invalid, LeaseLost, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -46,7 +46,7 @@ class OpenEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     arguments: bytes | None = None
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class GateDecision(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The answer: open, to be sent under `key`; or answered before, with a receipt or a refusal."""
 
     key: str
@@ -96,7 +96,7 @@ class Sender:
     tenant: str
 
 
-async def open_effect(database: Database, catalog: Catalog, sender: Sender, wanted: OpenEffect) -> Gate:
+async def open_effect(database: Database, catalog: Catalog, sender: Sender, wanted: OpenEffect) -> GateDecision:
     """Open the gate for one effect, or answer with what came of it before.
 
     `LeaseLost` without the current lease, `EffectDenied` without authority, `Conflict` when the key stands for other
@@ -120,7 +120,7 @@ async def open_effect(database: Database, catalog: Catalog, sender: Sender, want
             f"{row['action']} is not allowed to do {wanted.name}.",
             advice=f"Allow it: holdfast effect allow {wanted.name} --action {row['action']}",
         )
-    return Gate(key=key, is_open=True) if row["sends"] is not None else _shut(row, wanted, key)
+    return GateDecision(key=key, is_open=True) if row["sends"] is not None else _shut(row, wanted, key)
 
 
 async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) -> str | None:
@@ -145,7 +145,7 @@ async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: s
             return row
 
 
-def _shut(row: Any, wanted: OpenEffect, key: str) -> Gate:
+def _shut(row: Any, wanted: OpenEffect, key: str) -> GateDecision:
     what = f"{wanted.name} under the key {wanted.user_key or key!r}"
     if not row["is_same"]:
         raise Conflict(
@@ -162,9 +162,9 @@ def _shut(row: Any, wanted: OpenEffect, key: str) -> Gate:
         )
     match row["state"]:
         case "d":
-            return Gate(key=key, receipt=row["receipt"])
+            return GateDecision(key=key, receipt=row["receipt"])
         case "r":
-            return Gate(key=key, code=row["code"] or "", message=row["message"] or "")
+            return GateDecision(key=key, code=row["code"] or "", message=row["message"] or "")
         case _:
             raise Unavailable(
                 f"{what} is being sent by task {row['known_task_id']}.",
@@ -237,7 +237,7 @@ async def effect_page(
             f"{state!r} is no state of an effect.", code="invalid_state", advice=f"One of {', '.join(STATES)}."
         )
     valid_limit(limit)
-    asked = (None if task_ids is None else list(task_ids), state, limit, after, max(limit, LOOK_ROWS))
+    asked = (None if task_ids is None else list(task_ids), state, limit, after, max(limit, SCAN_ROWS_MAX))
     found = await database.fetch(_LIST_EFFECTS, tenant_id, *asked)
     rows = [_view(row) for row in found if row["task_id"] is not None]
     if len(rows) == limit:

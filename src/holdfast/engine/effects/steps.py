@@ -17,7 +17,7 @@ class RecallSteps(msgspec.Struct, frozen=True, tag=True):
     """Ask what earlier attempts kept."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class StoredStep(msgspec.Struct, frozen=True):
     """One kept result: of a name and of arguments, which `digest` stands for."""
 
     name: str
@@ -28,16 +28,16 @@ class Step(msgspec.Struct, frozen=True):
 class Steps(msgspec.Struct, frozen=True, tag=True):
     """What earlier attempts kept."""
 
-    steps: list[Step]
+    steps: list[StoredStep]
 
 
 class KeepStep(msgspec.Struct, frozen=True, tag=True):
     """Keep one result."""
 
-    step: Step
+    step: StoredStep
 
 
-async def recall_steps(database: Database, claimed: Claimed) -> list[Step]:
+async def recall_steps(database: Database, claimed: Claimed) -> list[StoredStep]:
     """What earlier attempts of this generation kept.
 
     Nothing is asked where there was none.
@@ -45,10 +45,10 @@ async def recall_steps(database: Database, claimed: Claimed) -> list[Step]:
     if claimed.attempt == 1:
         return []
     rows = await database.fetch(_RECALL_STEPS, claimed.task_id, claimed.lease_token)
-    return [Step(row["name"], row["digest"], row["output"]) for row in rows]
+    return [StoredStep(row["name"], row["digest"], row["output"]) for row in rows]
 
 
-async def keep_step(database: Database, claimed: Claimed, step: Step) -> None:
+async def keep_step(database: Database, claimed: Claimed, step: StoredStep) -> None:
     """Keep a result for later attempts; `LeaseLost` without the current lease."""
     lease = (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
     row = await insistently(database, _KEEP_STEP, *lease, step.name, step.digest, step.output)

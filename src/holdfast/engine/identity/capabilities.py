@@ -13,7 +13,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from holdfast.core.identity.capability import Capability, end_of, seal, unseal
-from holdfast.protocol.worker import Handed
+from holdfast.protocol.worker import HandedTask
 from holdfast.store.database import Database
 from holdfast.store.statements import sql
 
@@ -27,7 +27,7 @@ class Capabilities:
         self._database = database
         self._secret = b""
 
-    async def given_to(self, tasks: Iterable[Handed], tenant_id: int, token_id: str) -> list[Handed]:
+    async def given_to(self, tasks: Iterable[HandedTask], tenant_id: int, token_id: str) -> list[HandedTask]:
         """Claimed tasks of a tenant, each with the token of its attempt, good while the API token of this id is."""
         secret = await self._own_secret()
         return [replace(task, capability_token=_sealed(task, tenant_id, token_id, secret)) for task in tasks]
@@ -49,7 +49,7 @@ class Capabilities:
         return self._secret
 
 
-def _sealed(task: Handed, tenant_id: int, token_id: str, secret: bytes) -> str:
+def _sealed(task: HandedTask, tenant_id: int, token_id: str, secret: bytes) -> str:
     ends = _end_of(task.lease_expires_at, task.timeout_seconds)
     return seal(Capability(tenant_id, int(task.task_id), task.attempt, ends, token_id), secret)
 

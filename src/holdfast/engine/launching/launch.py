@@ -82,7 +82,7 @@ class Launch(msgspec.Struct, frozen=True):
     token: str
 
 
-class OverLaunch(msgspec.Struct, frozen=True):
+class EndedLaunch(msgspec.Struct, frozen=True):
     """A launch whose attempt is over; `is_reported` if its worker said so itself."""
 
     task_id: int
@@ -221,17 +221,17 @@ async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, det
         return await settle(session, catalog, [report])
 
 
-async def over_launches(database: Database, launcher: str) -> list[OverLaunch]:
+async def over_launches(database: Database, launcher: str) -> list[EndedLaunch]:
     """Launches whose attempt is over: what was launched is to be stopped, and the launch forgotten."""
-    return [OverLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, launcher, OVER_BATCH)]
+    return [EndedLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, launcher, OVER_BATCH)]
 
 
-async def put_back_launch(database: Database, one: OverLaunch) -> None:
+async def put_back_launch(database: Database, one: EndedLaunch) -> None:
     """It could not be ended now: others go first."""
     await database.fetch(_PUT_BACK_LAUNCH, one.task_id, one.attempt)
 
 
-async def forget_launch(database: Database, one: OverLaunch) -> None:
+async def forget_launch(database: Database, one: EndedLaunch) -> None:
     await database.fetch(_FORGET_LAUNCH, one.task_id, one.attempt)
 
 

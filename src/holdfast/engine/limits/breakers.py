@@ -44,7 +44,7 @@ _STEERING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempt:
     """One attempt of a guarded action that completed, failed or timed out; `failure` says what a retry could mend."""
 
     task_id: int
@@ -53,7 +53,7 @@ class Ended:
     failure: str = ""
 
 
-async def count(session: Session, ended: Sequence[Ended]) -> list[int]:
+async def count(session: Session, ended: Sequence[EndedAttempt]) -> list[int]:
     """Count outcomes just settled in this transaction; answers lanes that may run again because a breaker closed.
 
     The last step of settling: what is locked here is locked by everybody after tasks and runs.
@@ -76,7 +76,7 @@ async def count(session: Session, ended: Sequence[Ended]) -> list[int]:
     return lanes
 
 
-def _cause(ended: Iterable[Ended]) -> str:
+def _cause(ended: Iterable[EndedAttempt]) -> str:
     common = Counter(one.failure for one in ended if one.failure).most_common(1)
     return common[0][0][:CAUSE_CHARACTERS_MAX] if common else ""
 
@@ -195,7 +195,7 @@ async def steer(
         )
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
     if to is not CircuitState.OPEN and row["lanes"]:
-        engine.bell.ring(lanes=row["lanes"])
+        engine.notifier.notify(lanes=row["lanes"])
     return await show_breaker(engine.database, tenant_id, action)
 
 

@@ -200,4 +200,4 @@ async def require_queue(database: Database, tenant_id: int, name: str) -> None:
 
 async def _wake(engine: Engine, tenant_id: int, name: str) -> None:
     rows = await engine.database.fetch(_FIND_LANES, tenant_id, name, None)
-    engine.bell.ring(lanes=[row["lane_id"] for row in rows])
+    engine.notifier.notify(lanes=[row["lane_id"] for row in rows])

@@ -27,15 +27,15 @@ from holdfast.engine.lifecycle.runs.signals import START, deliver_once, expire_w
 from holdfast.engine.lifecycle.tasks.reap import PREPARE_SECONDS, lose_workers_once, reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import PROMOTE_BATCH, reconcile_once, seconds_until_due, unclaimed_lanes
 from holdfast.engine.maintenance.retention import retain_once, vacuum_once
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries.counts import count_once
 from holdfast.engine.schedules.fire import schedule_once, seconds_until_slot
 from holdfast.engine.wakeups.relay import Relay
 from holdfast.engine.webhooks.deliver import Deliveries
 from holdfast.engine.workers.probe import probe_once
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded, is_possible
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.statements import sql
 from holdfast.wakeups.carriers import is_external
 
@@ -82,7 +82,7 @@ class Loops:
         self._busy_until = 0.0
         self._clock: ClockWatch | None = None
         """Set where passes are repeated: a single one has nothing to compare the database's clock with."""
-        self._guarded = Guarded(Rules.of(engine.settings.egress))
+        self._guarded = Guarded(EgressRules.of(engine.settings.egress))
         self._deliveries = Deliveries(engine, self._guarded)
 
     async def run(self) -> None:
@@ -147,13 +147,13 @@ class Loops:
             self._busy_until = time.monotonic() + BUSY_SECONDS
         self._busy.update(reaped.busy)
         self._engine.failures.tell_all(self._engine.catalog, reaped.ended, reaped.settled.refused)
-        await follow_up(self._engine, reaped.settled.news)
+        await publish_and_propagate(self._engine, reaped.settled.notifications)
         return 0.0 if reaped.is_full else None
 
-    async def bury(self) -> float | None:
+    async def retire_worker(self) -> float | None:
         """End what workers held that are known to be dead; at once again while there is a full batch."""
         reaped = await reap_once(self._engine.database, self._engine.catalog, by_time=False)
-        await follow_up(self._engine, reaped.settled.news)
+        await publish_and_propagate(self._engine, reaped.settled.notifications)
         return 0.0 if reaped.is_full else None
 
     async def _is_clock_steady(self) -> bool:
@@ -174,7 +174,7 @@ class Loops:
     async def reconcile(self) -> float | None:
         """Promote what is due; come back when the next one is."""
         promoted = await reconcile_once(self._engine.database)
-        self._engine.bell.ring(lanes=promoted.lanes)
+        self._engine.notifier.notify(lanes=promoted.lanes)
         if promoted.count + promoted.held == PROMOTE_BATCH:
             return 0.0
         due = await seconds_until_due(self._engine.database)
@@ -184,31 +184,31 @@ class Loops:
         """Tell what runs have to tell each other: ends to parents, events to waits, cancels and pauses to what they
         started."""
         database, catalog = self._engine.database, self._engine.catalog
-        news = await answer_once(database, catalog)
-        news = news.and_(await retry_children_once(database, catalog))
+        notifications = await answer_once(database, catalog)
+        notifications = notifications.and_(await retry_children_once(database, catalog))
         delivered = await deliver_once(database, catalog, after=self._waits_to)
         self._waits_to = delivered.after
-        news = news.and_(delivered.news)
-        news = news.and_(await expire_waits_once(database, catalog))
+        notifications = notifications.and_(delivered.notifications)
+        notifications = notifications.and_(await expire_waits_once(database, catalog))
         grace = self._settings.worker.cancel_grace_seconds
-        news = news.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
+        notifications = notifications.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
         await hold_children_once(database)
-        news = news.and_(await free_children_once(database, catalog))
-        news = news.and_(await move_items_once(database, catalog))
-        await follow_up(self._engine, news)
+        notifications = notifications.and_(await free_children_once(database, catalog))
+        notifications = notifications.and_(await move_items_once(database, catalog))
+        await publish_and_propagate(self._engine, notifications)
         return None
 
     async def schedule(self) -> float | None:
         """Fire the slots that have come; come back when the next one does."""
         database, grace = self._engine.database, self._settings.worker.cancel_grace_seconds
         scheduled = await schedule_once(database, self._engine.catalog, grace_seconds=grace)
-        await follow_up(self._engine, scheduled.news)
+        await publish_and_propagate(self._engine, scheduled.notifications)
         due = await seconds_until_slot(database)
         return None if due is None else max(DUE_SECONDS_MIN, due)
 
     async def republish(self) -> float | None:
         """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
-        self._engine.bell.ring(lanes=await unclaimed_lanes(self._engine.database))
+        self._engine.notifier.notify(lanes=await unclaimed_lanes(self._engine.database))
         await lose_workers_once(self._engine.database, silent_seconds=self._engine.silent_seconds)
         return None
 
@@ -216,7 +216,7 @@ class Loops:
         """Judge the next page of dead letters; soon again while there is another."""
         swept = await sweep_once(self._engine.database, self._engine.catalog, after=self._swept_to)
         self._swept_to = swept.after
-        await follow_up(self._engine, swept.news)
+        await publish_and_propagate(self._engine, swept.notifications)
         return PAGE_SECONDS if swept.after else None
 
     async def campaigns(self) -> float | None:
@@ -226,7 +226,7 @@ class Loops:
         moved = await campaigns_once(
             engine.database, engine.catalog, silent_seconds=silent_seconds, rest=self._campaign_rest
         )
-        await follow_up(self._engine, moved.news)
+        await publish_and_propagate(self._engine, moved.notifications)
         return CAMPAIGN_SECONDS if moved.under_way else None
 
     async def adopt(self) -> float | None:
@@ -259,7 +259,7 @@ class Loops:
         engine = self._engine
         grace = self._settings.worker.cancel_grace_seconds
         done = await finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
-        await follow_up(engine, done)
+        await publish_and_propagate(engine, done)
         is_full = await take_back_once(engine.database) == TAKE_BATCH
         return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH or is_full else None
 
@@ -288,7 +288,7 @@ class Loops:
             try:
                 pause = await step()
                 outage.answered(name)
-            except TROUBLE as error:
+            except ANY_DB_ERROR as error:
                 outage.failed(name, error)
             except Exception:
                 # A row that cannot be read, or a bug of ours: no reason for the other passes to end.

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.store.database import IN_THE_WAY, Database, Session
+from holdfast.store.database import LOCK_CONFLICT, Database, Session
 from holdfast.store.statements import sql
 
 log = logging.getLogger("holdfast.retain")
@@ -137,7 +137,7 @@ async def fold_old(database: Database, *, days: float) -> Retained:
                 came_to = await _fold(session, row["block"], days)
         except _InUse:
             break
-        except IN_THE_WAY as error:
+        except LOCK_CONFLICT as error:
             # Whoever was quicker goes first; the next pass looks again.
             log.warning("old history is in use and stays for now: %s", error)
             break

@@ -15,7 +15,7 @@ from holdfast.core.values.duration import human
 from holdfast.engine.epoch import CAUSES, RESTARTED
 from holdfast.engine.wakeups.outbox import WakeView, read_wake
 from holdfast.settings.settings import POSTGRES
-from holdfast.store.database import AWAY, MINIMUM_VERSION, Database
+from holdfast.store.database import MINIMUM_VERSION, TRANSIENT, Database
 from holdfast.store.migrate import known, schema_version
 from holdfast.store.statements import sql
 from holdfast.store.tenant_role import statements_missing
@@ -104,7 +104,7 @@ async def _notifications(database: Database) -> Finding:
     way = "through a pooler" if database.is_pooled else "without a pooler that shows itself"
     try:
         is_heard = await hears(database)
-    except AWAY as error:
+    except TRANSIENT as error:
         detail, fix = f"the direct way fails: {error}", "Check HOLDFAST_DIRECT_URL."
         return Finding(name="notifications", level=Level.FAILED, detail=detail, fix=fix)
     return finding(

@@ -43,7 +43,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class EventPage:
     """Some events; `cursor` is where to read on. `is_all`: there were no more."""
 
     events: list[Event]
@@ -67,7 +67,7 @@ class NodeEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
+class RunEventPage:
     """Some events of a run; `cursor` is where to read on. `is_end`: everything that will be told was told."""
 
     events: list[NodeEvent]
@@ -97,7 +97,7 @@ async def event_tail(database: Database) -> str:
     return str(await database.fetchval(_EVENT_TAIL))
 
 
-async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> Page:
+async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> EventPage:
     """Events after `cursor`, oldest first; those about no task have an empty `task_id`. `limit` counts batches.
 
     A reader goes on at the page's cursor, which also passes what held nothing for it: the events of others.
@@ -123,12 +123,12 @@ async def told_after(database: Database, tenant_id: int, cursor: str = START, *,
         )
         if (row["xid"], row["seq"]) != (xid, seq) or number > place
     ]
-    return Page(events=found, cursor=max(cursor, read_to, key=position), is_all=is_all)
+    return EventPage(events=found, cursor=max(cursor, read_to, key=position), is_all=is_all)
 
 
 async def run_events_after(
     database: Database, tenant_id: int, run_id: int, cursor: str = START, *, ended_by: str = "", limit: int = PAGE
-) -> RunPage:
+) -> RunEventPage:
     """Events of one run after `cursor`, out of the next `limit` batches of all events; `NotFound` without such a run.
 
     `ended_by` is the `tail` of the first page that saw the run over: once everything before it is settled, nothing of
@@ -142,7 +142,7 @@ async def run_events_after(
     is_all = first["is_end"]
     is_over = first["state"] != "o"
     tail = (ended_by or first["tail"]) if is_over else ""
-    return RunPage(
+    return RunEventPage(
         events=_run_events(rows, run_id, (xid, seq, place)),
         cursor=max(cursor, f"{first['last_xid']}:{first['last_seq']}", key=position),
         is_all=is_all,

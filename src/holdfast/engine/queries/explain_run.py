@@ -14,7 +14,7 @@ from holdfast.core.explain.node_evidence import (
     ChildFacts,
     HoldFacts,
     ItemsFacts,
-    NodeFacts,
+    NodeEvidence,
     NodePosition,
     RunFacts,
     UpstreamFacts,
@@ -147,7 +147,7 @@ async def _why_bare(database: Database, catalog: Catalog, tenant_id: int, run_id
         condition, value = describe(node.condition), await _condition_value(database, catalog, plan, run_id, node)
     failures = await database.fetch(_LAST_FAILURES, run_id, [node_no])
     return explain_node(
-        NodeFacts(
+        NodeEvidence(
             task_id=str(own["task_id"]),
             place=RunPlace(run_id=str(run_id), flow=row["flow"], version=row["version"], node=node.name),
             position=position,

@@ -12,10 +12,9 @@ from holdfast.core.explain.evidence import (
     BreakerFacts,
     CampaignFacts,
     CarrierFacts,
-    CrewFacts,
+    DeadLetterFacts,
     FailureFacts,
     LaunchFacts,
-    LetterStand,
     Position,
     QueueFacts,
     QuotaFacts,
@@ -23,6 +22,7 @@ from holdfast.core.explain.evidence import (
     TaskFacts,
     TenantFacts,
     WorkerFacts,
+    WorkersFacts,
 )
 from holdfast.core.explain.task import Explanation, explain
 from holdfast.core.health.liveness import SILENT_SECONDS_MIN
@@ -88,7 +88,7 @@ async def read_facts(
         at=row["at"],
         created_at=row["created_at"],
         queue=QueueFacts(name=row["queue"]) if wait is None else _queue(row["queue"], wait),
-        crew=CrewFacts() if wait is None else _crew(wait),
+        crew=WorkersFacts() if wait is None else _crew(wait),
         tenant=None if wait is None else _tenant(wait),
         breaker=None if breaker is None else _breaker(breaker),
         quotas=tuple(_quota(view) for view in quotas),
@@ -121,16 +121,16 @@ async def read_facts(
     )
 
 
-async def read_letters(database: Database, tenant_id: int, task_id: int) -> tuple[LetterStand, ...]:
+async def read_letters(database: Database, tenant_id: int, task_id: int) -> tuple[DeadLetterFacts, ...]:
     """The letters of a task that are not resolved, one of a kind; the one that is being retried first."""
     return tuple(_letter(row) for row in await database.fetch(_EXPLAIN_LETTERS, task_id, tenant_id))
 
 
-def _letter(row: Any) -> LetterStand:
+def _letter(row: Any) -> DeadLetterFacts:
     campaign = None
     if row["campaign_id"] is not None:
         campaign = CampaignFacts(campaign_id=row["campaign_id"], name=row["campaign_name"], state=row["campaign_state"])
-    return LetterStand(
+    return DeadLetterFacts(
         dead_letter_id=row["dead_letter_id"],
         state=row["state"],
         changed_at=row["changed_at"],
@@ -194,9 +194,9 @@ def _tenant(wait: Any) -> TenantFacts | None:
     return TenantFacts(name=wait["tenant_name"], max_running=wait["tenant_max_running"], running=wait["tenant_running"])
 
 
-def _crew(wait: Any) -> CrewFacts:
+def _crew(wait: Any) -> WorkersFacts:
     elsewhere = _worker(wait, "elsewhere")
-    return CrewFacts(
+    return WorkersFacts(
         able=wait["able"], slots=wait["slots"], busy=wait["busy"], last=_worker(wait, "last"), elsewhere=elsewhere
     )
 

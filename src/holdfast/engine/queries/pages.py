@@ -20,7 +20,7 @@ T = TypeVar("T")
 Cursor = TypeVar("Cursor")
 
 LIMIT_MAX = 10_000
-LOOK_ROWS = 500
+SCAN_ROWS_MAX = 500
 """How many rows of one kind a page looks at, at least as many as it may show."""
 LOOK_PLAIN = 2
 """How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""

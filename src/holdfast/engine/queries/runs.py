@@ -13,13 +13,13 @@ from holdfast.codec import json_codec
 from holdfast.core.flows.run_state import RunState
 from holdfast.core.values.bounds import no_run
 from holdfast.engine.lifecycle.runs.children import run_output
-from holdfast.engine.queries.pages import ID_MAX, LOOK_ROWS, bounded, full_page, valid_limit
-from holdfast.engine.queries.status import RunStanding
+from holdfast.engine.queries.pages import ID_MAX, SCAN_ROWS_MAX, bounded, full_page, valid_limit
+from holdfast.engine.queries.status import RunStatus
 from holdfast.engine.queries.tasks import error_line
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _LIST_RUNS = sql("list_runs")
@@ -34,7 +34,7 @@ STATES = tuple(state.value for state in RunState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunHead(RunStanding):
+class RunSummary(RunStatus):
     """What a list and a page of its own tell of a run alike."""
 
     generation: int
@@ -45,7 +45,7 @@ class RunHead(RunStanding):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine(RunHead):
+class RunListRow(RunSummary):
     """One line of a list. `error` is the first failure on one line, with its node."""
 
     parent_run_id: str | None
@@ -82,7 +82,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunView(RunHead):
+class RunView(RunSummary):
     """One run in full; `tasks` are its nodes in the order of the flow. `output` only of a completed run."""
 
     max_active: int | None
@@ -103,10 +103,10 @@ class RunView(RunHead):
 
 async def list_runs(
     database: Database, catalog: Catalog, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
-) -> list[RunLine]:
+) -> list[RunListRow]:
     """As many runs as asked for, newest first."""
 
-    async def page(begin: int | None, left: int) -> tuple[list[RunLine], int | None]:
+    async def page(begin: int | None, left: int) -> tuple[list[RunListRow], int | None]:
         return await run_page(database, catalog, tenant_id, **asked, before=begin, limit=left)
 
     return await full_page(page, limit, before)
@@ -122,7 +122,7 @@ async def run_page(
     tag: str | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> tuple[list[RunLine], int | None]:
+) -> tuple[list[RunListRow], int | None]:
     """A page of runs, newest first, and `before` which id the next one begins; None where there are no more.
 
     What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
@@ -137,7 +137,7 @@ async def run_page(
     if snapshots == []:
         return [], None
     asked = (tenant_id, list(states) or None, snapshots, tag, ID_MAX if before is None else before, limit)
-    found = await bounded(database, _LIST_RUNS, *asked, max(limit, LOOK_OPEN), max(limit, LOOK_ROWS))
+    found = await bounded(database, _LIST_RUNS, *asked, max(limit, LOOK_OPEN), max(limit, SCAN_ROWS_MAX))
     rows = [_run_line(row) for row in found if row["run_id"] is not None]
     if len(rows) == limit:
         return rows, int(rows[-1].run_id)
@@ -167,7 +167,7 @@ async def show_run(database: Database, catalog: Catalog, tenant_id: int, run_id:
 
 async def read_run(
     database: Database, catalog: Catalog, tenant_id: int, run_id: int
-) -> tuple[Any, Snapshot, list[Any]]:
+) -> tuple[Any, FlowSnapshot, list[Any]]:
     """The row of a run, what it runs, and where its nodes stand, all of one moment; `NotFound` without it."""
     async with database.transaction() as session:
         await session.execute("set transaction isolation level repeatable read, read only")
@@ -188,16 +188,16 @@ def no_node(run_id: object, name: str, known: Sequence[str]) -> NotFound:
     )
 
 
-def _run_line(row: Any) -> RunLine:
+def _run_line(row: Any) -> RunListRow:
     found = dict(row)
     node = found.pop("failed_node")
     line = error_line(found)
     for name in ("code", "type", "message", "floor"):
         del found[name]
-    return RunLine(**found, error=f"{node}: {line or 'failed'}" if node is not None else None)
+    return RunListRow(**found, error=f"{node}: {line or 'failed'}" if node is not None else None)
 
 
-def _node_view(snapshot: Snapshot, row: Any, error: str | None) -> NodeView:
+def _node_view(snapshot: FlowSnapshot, row: Any, error: str | None) -> NodeView:
     node = snapshot.plan.nodes[row["node_no"]]
     return NodeView(
         node=node.name,

@@ -19,7 +19,7 @@ NEW = "queued"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStanding:
+class RunStatus:
     """Where a run is: `nodes` in all, of which `pending` are not over."""
 
     run_id: str
@@ -33,7 +33,7 @@ class RunStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress(RunStanding):
+class RunProgress(RunStatus):
     """How far a run is, and since when."""
 
     created_at: datetime

@@ -97,7 +97,7 @@ class TaskView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class AttemptNote:
     """What an attempt said while it ran: a log line or its progress. `seq` orders the notes of an attempt."""
 
     attempt: int
@@ -182,10 +182,10 @@ async def read_notes(
     attempt: int | None = None,
     after: tuple[int, int] = (0, 0),
     limit: int = LIMIT_MAX,
-) -> list[Note]:
+) -> list[AttemptNote]:
     """A page of what the attempts of a task said, oldest first; the next one begins `after` the last place."""
     rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit, attempt, *after)
     return [
-        Note(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))
+        AttemptNote(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))
         for r in rows
     ]

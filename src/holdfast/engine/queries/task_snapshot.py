@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.effects.effect import stable_key
 from holdfast.core.tasks.replay import Receipt, Recorded
-from holdfast.engine.effects.steps import Step
+from holdfast.engine.effects.steps import StoredStep
 from holdfast.engine.leases import Claimed
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.runs.outputs import read_runs
@@ -38,7 +38,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Recorded | None
     receipts: tuple[Receipt, ...] = ()
     """What the effects of the task were answered with; a replay is given the same."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StoredStep, ...] = ()
     """What steps gave in the generation of that attempt: effects were asked for with it."""
 
     @property
@@ -88,7 +88,7 @@ async def capture(
         tags=tuple(tags or ()),
         recorded=None if chosen is None else _recorded(chosen),
         receipts=tuple(Receipt(**dict(one)) for one in receipts),
-        steps=tuple(Step(*one) for one in steps),
+        steps=tuple(StoredStep(*one) for one in steps),
     )
 
 

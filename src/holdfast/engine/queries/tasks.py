@@ -19,7 +19,7 @@ from holdfast.core.values import bounds
 from holdfast.engine.queries.pages import (
     ID_MAX,
     LOOK_PLAIN,
-    LOOK_ROWS,
+    SCAN_ROWS_MAX,
     Since,
     full_page,
     moment_of,
@@ -78,7 +78,7 @@ CURSOR = "p"
 _CURSOR = re.compile(rf"{CURSOR}([0-9a-f]{{1,15}}|7f{{15}})-([0-9a-f]{{1,15}}|7f{{15}})")
 
 
-class Place(NamedTuple):
+class TaskCursor(NamedTuple):
     """Where a page begins: before one id among plain tasks, and before another among nodes."""
 
     tasks: int = ID_MAX
@@ -88,7 +88,7 @@ class Place(NamedTuple):
         return f"{CURSOR}{self.tasks:x}-{self.nodes:x}"
 
     @classmethod
-    def of(cls, text: str) -> Place:
+    def of(cls, text: str) -> TaskCursor:
         """The place that a cursor says; an id alone is a place in both rows."""
         if (found := _CURSOR.fullmatch(text)) is None:
             number = bounds.task_number(text)
@@ -97,7 +97,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class TaskFilter:
     """Which tasks are asked for."""
 
     tenant_id: int
@@ -115,11 +115,11 @@ class _Found(NamedTuple):
 
 
 async def list_tasks(
-    database: Database, tenant_id: int, *, before: Place | int | None = None, limit: int = 50, **asked: Any
+    database: Database, tenant_id: int, *, before: TaskCursor | int | None = None, limit: int = 50, **asked: Any
 ) -> list[TaskRow]:
     """As many tasks as asked for, newest first."""
 
-    async def page(begin: Place | None, left: int) -> tuple[list[TaskRow], Place | None]:
+    async def page(begin: TaskCursor | None, left: int) -> tuple[list[TaskRow], TaskCursor | None]:
         return await task_page(database, tenant_id, **asked, before=begin, limit=left)
 
     return await full_page(page, limit, _place(before))
@@ -134,9 +134,9 @@ async def task_page(
     action: str | None = None,
     tag: str | None = None,
     since: Since = None,
-    before: Place | int | None = None,
+    before: TaskCursor | int | None = None,
     limit: int = 50,
-) -> tuple[list[TaskRow], Place | None]:
+) -> tuple[list[TaskRow], TaskCursor | None]:
     """A page of tasks, newest first, and where the next one begins; None where there are no more.
 
     What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
@@ -154,18 +154,22 @@ async def task_page(
             lanes = [row["lane_id"] for row in await session.fetch(_FIND_LANES, tenant_id, queue, action)]
             if not lanes:
                 return [], None
-        asked = Filter(tenant_id=tenant_id, states=states, lanes=lanes, tag=tag, since=await moment_of(session, since))
+        asked = TaskFilter(
+            tenant_id=tenant_id, states=states, lanes=lanes, tag=tag, since=await moment_of(session, since)
+        )
         return await _page(session, asked, place, limit)
 
 
-def _place(before: Place | int | None) -> Place:
+def _place(before: TaskCursor | int | None) -> TaskCursor:
     """Where to begin; an id alone is a place in both rows."""
-    if isinstance(before, Place):
+    if isinstance(before, TaskCursor):
         return before
-    return Place() if before is None else Place(before, before)
+    return TaskCursor() if before is None else TaskCursor(before, before)
 
 
-async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tuple[list[TaskRow], Place | None]:
+async def _page(
+    session: Session, asked: TaskFilter, place: TaskCursor, limit: int
+) -> tuple[list[TaskRow], TaskCursor | None]:
     """Go from block to block until the page is full, or one was looked into as far as a page may."""
     rows: list[TaskRow] = []
     for _ in range(BLOCKS_MAX):
@@ -181,7 +185,7 @@ async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tu
             return rows + young, None
         rows += taken
         ids = {int(row.task_id) for row in taken}
-        place = Place(
+        place = TaskCursor(
             _rest(tasks, ids, min(place.tasks, middle)) or first, _rest(nodes, ids, min(place.nodes, last + 1)) or first
         )
         if len(rows) == limit or max(place) > first:
@@ -189,14 +193,16 @@ async def _page(session: Session, asked: Filter, place: Place, limit: int) -> tu
     return rows, place
 
 
-async def _find(session: Session, asked: Filter, first: int, before: int, limit: int, *, are_nodes: bool) -> _Found:
+async def _find(session: Session, asked: TaskFilter, first: int, before: int, limit: int, *, are_nodes: bool) -> _Found:
     """What is asked for from one id to before another."""
     if first >= before:
         return _Found([], 0)
     states = list(asked.states) or None
     held = sorted({letter for state in asked.states or _HELD for letter in _HELD.get(state, ())})
     is_plain = not asked.states and asked.lanes is None and asked.tag is None
-    look, look_attempts = (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, LOOK_ROWS), max(limit, LOOK_ATTEMPTS))
+    look, look_attempts = (
+        (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, SCAN_ROWS_MAX), max(limit, LOOK_ATTEMPTS))
+    )
     given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, look)
     found = await session.fetch(_FIND_TASKS, *given, first, held, look_attempts)
     floors = [found[0]["floor"]]

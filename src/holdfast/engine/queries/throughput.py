@@ -10,14 +10,14 @@ from holdfast.store.statements import sql
 _PULSE = sql("pulse")
 
 
-class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """Ids drawn so far, and attempts finished as the server's statistics know them."""
 
     enqueued: int
     finished: int
 
 
-async def read_pulse(database: Database) -> Pulse:
+async def read_pulse(database: Database) -> Throughput:
     """Take the pulse. Rates need two."""
     row = await database.fetchrow(_PULSE)
-    return Pulse(enqueued=row["enqueued"], finished=row["finished"])
+    return Throughput(enqueued=row["enqueued"], finished=row["finished"])

@@ -12,7 +12,7 @@ from holdfast.core.flows.wait import WaitFacts, answers_to
 from holdfast.engine.queries.pages import bounded
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _LIST_WAITS = sql("list_waits")
@@ -70,7 +70,7 @@ async def _views(session: Session, catalog: Catalog, rows: list[Any]) -> list[Wa
     return [_view(catalog.flows.snapshot(row["snapshot_id"]), row) for row in rows]
 
 
-def _view(snapshot: Snapshot, row: Any) -> WaitView:
+def _view(snapshot: FlowSnapshot, row: Any) -> WaitView:
     definition, node = snapshot.plan.definition, snapshot.plan.nodes[row["node_no"]]
     facts = wait_facts(node, wait_key=row["wait_key"], deadline=row["deadline"])
     run_id = str(row["run_id"])

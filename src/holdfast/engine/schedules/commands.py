@@ -16,17 +16,17 @@ from holdfast.codec.cron import timing_of
 from holdfast.core.flows.graph_check import NODES_MAX
 from holdfast.core.flows.node_check import is_whole
 from holdfast.core.schedules.schedule import Missed, Overlap
-from holdfast.core.schedules.slots import SlotState, Verdict, judge_by_hand
+from holdfast.core.schedules.slots import SlotDecision, SlotState, judge_by_hand
 from holdfast.core.values import bounds
 from holdfast.core.values.duration import human
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
-from holdfast.engine.idempotency import Once
-from holdfast.engine.publish import follow_up
+from holdfast.engine.idempotency import IdempotentRequest
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries.schedules import find_schedule, missing_schedule
 from holdfast.engine.schedules.fire import (
     ScheduleRow,
-    Target,
+    ScheduleTarget,
     carry_out,
     find_target,
     in_the_way,
@@ -181,7 +181,7 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
         if row.paused_by is None:
             return False
         before = {"paused": True, "paused_by": row.paused_by, "paused_reason": row.paused_reason}
-        await settle_slots(session, engine.catalog, row, Target())
+        await settle_slots(session, engine.catalog, row, ScheduleTarget())
         is_changed = bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
         if is_changed:
             change = _change("schedule.resume", name, before, {"paused": False})
@@ -190,7 +190,7 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
 
 
 async def fire(
-    engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str, once: Once | None = None
+    engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str, once: IdempotentRequest | None = None
 ) -> Fired:
     """Fire a schedule now, paused or not; `once` keeps the answer. `Conflict` where overlaps would skip the slot."""
     database, catalog = engine.database, engine.catalog
@@ -223,15 +223,15 @@ async def fire(
         raise Conflict(
             f"The schedule {name} has a slot at this very moment.", code="slot_taken", advice="Try again."
         ) from error
-    news = settled.news
+    notifications = settled.notifications
     if verdict.state is SlotState.WAITING:
         grace = engine.settings.worker.cancel_grace_seconds
-        news = news.and_(await make_room(database, catalog, row, in_the_way(row, firings), grace))
-    await follow_up(engine, news)
+        notifications = notifications.and_(await make_room(database, catalog, row, in_the_way(row, firings), grace))
+    await publish_and_propagate(engine, notifications)
     return fired
 
 
-def _fired(row: ScheduleRow, target: Target, verdict: Verdict, fired: Sequence[int]) -> Fired:
+def _fired(row: ScheduleRow, target: ScheduleTarget, verdict: SlotDecision, fired: Sequence[int]) -> Fired:
     number = str(fired[-1]) if verdict.state is SlotState.FIRED else None
     return Fired(
         state=verdict.state.value,

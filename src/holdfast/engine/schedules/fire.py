@@ -20,17 +20,26 @@ from holdfast.codec import json_codec
 from holdfast.codec.cron import timing_of, zone_of
 from holdfast.core.flows.bindings import accept_run_input
 from holdfast.core.schedules.schedule import Due, Missed, Overlap, due_slots, first_undecided
-from holdfast.core.schedules.slots import REPLACED, SLOT_CODES, Cause, Judgement, SlotState, Standing, Verdict, judge
+from holdfast.core.schedules.slots import (
+    REPLACED,
+    SLOT_CODES,
+    Cause,
+    ScheduleState,
+    SlotDecision,
+    SlotDecisions,
+    SlotState,
+    judge,
+)
 from holdfast.core.values import bounds
 from holdfast.engine.lifecycle.runs.commands import cancel_run
 from holdfast.engine.lifecycle.runs.start import RunOptions, start_runs
 from holdfast.engine.lifecycle.tasks.cancel import cancel
-from holdfast.engine.lifecycle.tasks.enqueue import Interned, Order, accept_one, intern
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, InternedOrder, accept_one, intern
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import BROKEN, REFUSED, TROUBLE, Database, Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.database import ANY_DB_ERROR, CONNECTION_LOST, REFUSED, Database, Session
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _DUE = sql("due_schedules")
@@ -93,11 +102,11 @@ class ScheduleRow(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ScheduleTarget:
     """What a schedule fires, with its ids: a task of an action or a run of a flow."""
 
-    task: Interned | None = None
-    run: Snapshot | None = None
+    task: InternedOrder | None = None
+    run: FlowSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +122,12 @@ class Firing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class FiredSlots:
     """What a transaction decided: ids of new tasks or runs, what to tell after it, and what must make room."""
 
     fired: tuple[int, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    news: News = NO_NEWS
+    verdicts: tuple[SlotDecision, ...] = ()
+    notifications: Notifications = NO_NOTIFICATIONS
     in_the_way: tuple[Firing, ...] = ()
 
 
@@ -127,7 +136,7 @@ class Scheduled:
     """How many firings a pass began, and what to tell after it."""
 
     fired: int
-    news: News
+    notifications: Notifications
 
 
 async def schedule_once(
@@ -138,22 +147,22 @@ async def schedule_once(
     One that fails is put off, and ends nothing but its own look. What has to make room for a slot is canceled after all
     of them had their turn: that may wait for a run.
     """
-    fired, news, crowded = 0, NO_NEWS, []
+    fired, notifications, crowded = 0, NO_NOTIFICATIONS, []
     for found in await database.fetch(_DUE, limit):
         row = ScheduleRow(*found)
         async with _apart(database, row):
             target = await find_target(database, catalog, row)
             settled = await _settle(database, catalog, row, target)
-            fired, news = fired + len(settled.fired), news.and_(settled.news)
+            fired, notifications = fired + len(settled.fired), notifications.and_(settled.notifications)
             if settled.in_the_way:
                 crowded.append((row, target, settled.in_the_way))
     for row, target, in_the_way in crowded:
         async with _apart(database, row):
-            news = news.and_(await make_room(database, catalog, row, in_the_way, grace_seconds))
+            notifications = notifications.and_(await make_room(database, catalog, row, in_the_way, grace_seconds))
             # What had not started is gone at once, and the slot need not wait.
             settled = await _settle(database, catalog, row, target)
-            fired, news = fired + len(settled.fired), news.and_(settled.news)
-    return Scheduled(fired=fired, news=news)
+            fired, notifications = fired + len(settled.fired), notifications.and_(settled.notifications)
+    return Scheduled(fired=fired, notifications=notifications)
 
 
 @asynccontextmanager
@@ -163,8 +172,8 @@ async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
         yield
     except Unavailable:
         raise
-    except (*CANNOT_FIRE, *TROUBLE) as error:
-        if isinstance(error, BROKEN):
+    except (*CANNOT_FIRE, *ANY_DB_ERROR) as error:
+        if isinstance(error, CONNECTION_LOST):
             raise
         log.warning("schedule %s cannot fire: %s", row.name, error)
         await _put_off(database, row, error)
@@ -185,18 +194,18 @@ async def seconds_until_slot(database: Database) -> float | None:
     return None if seconds is None else max(0.0, float(seconds))
 
 
-async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target: Target) -> Settled:
+async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target: ScheduleTarget) -> FiredSlots:
     async with database.transaction() as session:
         taken = await session.fetchrow(_TAKE, row.schedule_id, row.revision)
         if taken is None:
-            return Settled()
+            return FiredSlots()
         return await settle_slots(session, catalog, row.moved(taken), target)
 
 
-async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) -> Target:
+async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) -> ScheduleTarget:
     """Find what a schedule fires. Before a transaction is begun: it needs sessions of its own."""
     if row.kind == "f":
-        return Target(run=await catalog.flows.newest(row.tenant_id, row.target))
+        return ScheduleTarget(run=await catalog.flows.newest(row.tenant_id, row.target))
     if row.policy_id is not None and row.queue is not None:
         await catalog.learn((), [row.policy_id])
         queue, policy, usual = row.queue, catalog.policy(row.policy_id), bounds.PRIORITY_DEFAULT
@@ -210,11 +219,11 @@ async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) ->
             )
         queue, policy, usual = row.queue or declared.queue, declared.policy, declared.priority
     priority = usual if row.priority is None else row.priority
-    order = Order(tenant_id=row.tenant_id, queue=queue, action=row.target, policy=policy, priority=priority)
-    return Target(task=await intern(catalog, order))
+    order = EnqueueOrder(tenant_id=row.tenant_id, queue=queue, action=row.target, policy=policy, priority=priority)
+    return ScheduleTarget(task=await intern(catalog, order))
 
 
-async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, target: Target) -> Settled:
+async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, target: ScheduleTarget) -> FiredSlots:
     """Decide about every slot that has come, in the transaction that holds the schedule."""
     standing, firings = await read_standing(session, row)
     due = await _due(session, row)
@@ -235,7 +244,7 @@ def in_the_way(row: ScheduleRow, firings: Sequence[Firing]) -> tuple[Firing, ...
     return tuple(firing for firing in firings if not firing.is_canceling)
 
 
-async def read_standing(session: Session, row: ScheduleRow) -> tuple[Standing, list[Firing]]:
+async def read_standing(session: Session, row: ScheduleRow) -> tuple[ScheduleState, list[Firing]]:
     """How a schedule stands: what it fired and is not over, what waits."""
     await session.fetch(_CLOSE, row.schedule_id)
     rows = await session.fetch(_UNSETTLED, row.schedule_id)
@@ -244,7 +253,7 @@ async def read_standing(session: Session, row: ScheduleRow) -> tuple[Standing, l
         for one in rows
         if one["state"] == "f"
     ]
-    standing = Standing(
+    standing = ScheduleState(
         overlap=Overlap(row.overlap),
         missed=Missed(row.missed),
         max_waiting=row.max_waiting,
@@ -278,14 +287,14 @@ async def carry_out(
     session: Session,
     catalog: Catalog,
     row: ScheduleRow,
-    target: Target,
-    judged: Judgement,
+    target: ScheduleTarget,
+    judged: SlotDecisions,
     *,
     actor: str | None = None,
-) -> Settled:
+) -> FiredSlots:
     """Do what was judged and write it down; `actor` is who asked for it by hand."""
     fired: list[int] = []
-    news = NO_NEWS
+    notifications = NO_NOTIFICATIONS
     if judged.dropped:
         await session.fetch(_DROP, row.schedule_id, list(judged.dropped), Cause.REPLACED.value, REPLACED, row.name)
     if judged.released is not None:
@@ -295,7 +304,7 @@ async def carry_out(
         released = await session.fetchrow(_RELEASE, row.schedule_id, judged.released, *ids, reason, row.name)
         assert released is not None, "nobody else decides under this lock"
         fired.append(number)
-        news = news.and_(told)
+        notifications = notifications.and_(told)
     columns = []
     for verdict in judged.verdicts:
         task_id = run_id = None
@@ -303,18 +312,18 @@ async def carry_out(
             number, told = await _fire(session, catalog, row, target, verdict.slot)
             task_id, run_id = (None, number) if target.task is None else (number, None)
             fired.append(number)
-            news = news.and_(told)
+            notifications = notifications.and_(told)
         when = (verdict.slot, verdict.first if verdict.count > 1 else None, verdict.count, SLOT_CODES[verdict.state])
         columns.append((*when, task_id, run_id, verdict.cause.value, verdict.reason))
     if columns:
         arrays = [list(column) for column in zip(*columns, strict=True)]
         await session.fetch(_RECORD, row.schedule_id, row.tenant_id, row.name, *arrays, actor)
-    return Settled(fired=tuple(fired), verdicts=judged.verdicts, news=news)
+    return FiredSlots(fired=tuple(fired), verdicts=judged.verdicts, notifications=notifications)
 
 
 async def _fire(
-    session: Session, catalog: Catalog, row: ScheduleRow, target: Target, slot: datetime
-) -> tuple[int, News]:
+    session: Session, catalog: Catalog, row: ScheduleRow, target: ScheduleTarget, slot: datetime
+) -> tuple[int, Notifications]:
     """Enqueue the task or start the run of one slot."""
     scheduled_for = slot.astimezone(zone_of(row.timezone)).isoformat()
     tags = (*(row.tags or ()), f"schedule:{row.name}", f"scheduled_for:{scheduled_for}")
@@ -324,30 +333,30 @@ async def _fire(
     if target.task is not None:
         encoded = json_codec.encode(given, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="input")
         task_id = await accept_one(session, replace(target.task, tags=list(tags)), encoded)
-        return task_id, News({target.task.lane_id}, [], [])
+        return task_id, Notifications({target.task.lane_id}, [], [])
     assert target.run is not None
     accepted = accept_run_input(target.run.plan.inputs, given)
     encoded = json_codec.encode(accepted, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="input")
     options = RunOptions(priority=row.priority, tags=tags, max_active=row.max_active)
-    [run_id], news = await start_runs(session, catalog, target.run, [encoded], options)
-    return run_id, news
+    [run_id], notifications = await start_runs(session, catalog, target.run, [encoded], options)
+    return run_id, notifications
 
 
 async def make_room(
     database: Database, catalog: Catalog, row: ScheduleRow, firings: Sequence[Firing], grace_seconds: float
-) -> News:
+) -> Notifications:
     """Cancel what a newer slot replaces. May be lost with this process: the next look finds the slot still waiting."""
-    news = NO_NEWS
+    notifications = NO_NOTIFICATIONS
     who = {"actor": f"schedule:{row.name}", "reason": "A newer slot replaces it."}
     for firing in firings:
         if firing.run_id is not None:
             with suppress(Conflict, NotFound):
-                news = news.and_(
+                notifications = notifications.and_(
                     await cancel_run(
                         database, catalog, row.tenant_id, firing.run_id, grace_seconds=grace_seconds, **who
                     )
                 )
         elif firing.task_id is not None:
             done = await cancel(database, catalog, row.tenant_id, [firing.task_id], grace_seconds=grace_seconds, **who)
-            news = news.and_(done.news)
-    return news
+            notifications = notifications.and_(done.notifications)
+    return notifications

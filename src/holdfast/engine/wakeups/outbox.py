@@ -15,7 +15,7 @@ from holdfast.core.wakeups.hint import Hint
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
 from holdfast.errors import Forbidden, Invalid, Unavailable
-from holdfast.store.database import LOCKED_OUT, Database
+from holdfast.store.database import LOCK_TIMEOUT, Database
 from holdfast.store.statements import sql
 
 _WRITE = sql("write_hints")
@@ -92,7 +92,7 @@ async def write_hints(
             code="not_the_owner",
             advice="Run it as the role that ran `holdfast migrate`.",
         ) from error
-    except LOCKED_OUT as error:
+    except LOCK_TIMEOUT as error:
         raise Unavailable(
             "A long transaction holds the hot table.",
             code="hot_table_busy",

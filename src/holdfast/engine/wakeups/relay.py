@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.wakeups.hint import Hint, Hinted, read_hint
+from holdfast.core.wakeups.hint import Hint, HintedTask, read_hint
 from holdfast.engine.engine import Engine
 from holdfast.engine.wakeups.outbox import (
     TAKE_BATCH,
@@ -26,10 +26,10 @@ from holdfast.engine.wakeups.outbox import (
     tell_back,
 )
 from holdfast.errors import HoldfastError, NotFound, Unavailable
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.wakeups.carriers import NO_DEAD_LETTER_QUEUE, address_for, is_external, open_transport
 from holdfast.wakeups.consumer import find_hinted
-from holdfast.wakeups.contract import BATCH_MAX, Delivery, Transport, away
+from holdfast.wakeups.contract import BATCH_MAX, HintDelivery, HintTransport, away
 from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import WAKE_CHANNEL
 
@@ -43,7 +43,7 @@ AWAY_SECONDS_MAX = 5.0
 FORGET_SECONDS = 30.0
 ADDRESSES_AT_ONCE = 16
 SEND_SECONDS_MAX = 20.0
-_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *TROUBLE)
+_TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *ANY_DB_ERROR)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,14 +56,14 @@ class _Sent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rest:
+class _AddressBackoff:
     """How long an address that did not take its hints is left alone."""
 
     pause_seconds: float
     until: float
 
     @classmethod
-    def after(cls, last: _Rest | None) -> _Rest:
+    def after(cls, last: _AddressBackoff | None) -> _AddressBackoff:
         """The first rest, or one after another in vain: twice as long, up to a bound."""
         pause = AWAY_SECONDS_FIRST if last is None else min(2 * last.pause_seconds, AWAY_SECONDS_MAX)
         return cls(pause_seconds=pause, until=time.monotonic() + pause * random.uniform(0.5, 1.0))
@@ -80,8 +80,8 @@ class Relay:
         assert is_external(engine.settings.wake)
         self._engine = engine
         self._settings = engine.settings.wake
-        self._transports: dict[str, Transport] = {}
-        self._rests: dict[str, _Rest] = {}
+        self._transports: dict[str, HintTransport] = {}
+        self._rests: dict[str, _AddressBackoff] = {}
         self._sending = asyncio.Semaphore(ADDRESSES_AT_ONCE)
         self._rung = asyncio.Event()
         self._is_away: bool | None = None
@@ -141,7 +141,7 @@ class Relay:
                 async with self._sending, asyncio.timeout(SEND_SECONDS_MAX):
                     await self._transport(address).publish(batch)
             except (Unavailable, TimeoutError) as error:
-                rest = self._rests[address] = _Rest.after(rest)
+                rest = self._rests[address] = _AddressBackoff.after(rest)
                 done.trouble = error if isinstance(error, Unavailable) else away("The carrier", error)
             else:
                 self._rests.pop(address, None)
@@ -190,7 +190,7 @@ class Relay:
             sorted_out[address_for(self._settings, hint.queue)].append(hint)
         return sorted_out
 
-    def _transport(self, address: str) -> Transport:
+    def _transport(self, address: str) -> HintTransport:
         if (known := self._transports.get(address)) is None:
             known = self._transports[address] = open_transport(self._settings, address)
         return known
@@ -229,7 +229,7 @@ class Relay:
             pause = min(2 * pause, AWAY_SECONDS_MAX)
 
 
-async def _received(dead: Transport, address: str) -> Sequence[Delivery]:
+async def _received(dead: HintTransport, address: str) -> Sequence[HintDelivery]:
     """What lies in the dead-letter queue; one that is named and not there is a mistake, not an outage."""
     try:
         return await dead.receive(BATCH_MAX, wait_seconds=0)
@@ -244,7 +244,7 @@ async def _received(dead: Transport, address: str) -> Sequence[Delivery]:
         ) from error
 
 
-def _again(hint: Hint, task: Hinted) -> Hint | None:
+def _again(hint: Hint, task: HintedTask) -> Hint | None:
     """The hint as it is to be sent again, if its task waits; whatever attempt it spoke of, the next one counts."""
     if task.state != "q":
         return None

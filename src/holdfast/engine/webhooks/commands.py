@@ -23,7 +23,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.queries.events import event_tail
 from holdfast.engine.webhooks.reporters import Reporters
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Answer, Guarded, NotReached, Resolver, check_url, resolve
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -71,7 +71,7 @@ class WebhookView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class NewSecret:
     """A name and a secret that nobody will be told again; a reporter has none."""
 
     name: str
@@ -101,7 +101,7 @@ async def add_webhook(
     actor: str,
     reason: str = "",
     resolver: Resolver = resolve,
-) -> Made:
+) -> NewSecret:
     """Deliver events from now on to a URL or reporter; `Invalid` for one not allowed, `Conflict` for a taken name."""
     _valid_name(name)
     wanted = {
@@ -112,7 +112,7 @@ async def add_webhook(
     if is_reporter(url):
         allowed_reference(url, engine.settings)
     else:
-        await check_url(url, Rules.of(engine.settings.egress), resolver=resolver)
+        await check_url(url, EgressRules.of(engine.settings.egress), resolver=resolver)
     secret = NO_SECRET if is_reporter(url) else webhooks.new_secret()
     cursor = await event_tail(engine.database)
     async with engine.database.transaction() as session:
@@ -129,7 +129,7 @@ async def add_webhook(
                 advice="Take another name, or remove that one.",
             )
         await _record(session, tenant_id, "webhook.add", name, after={"url": url, **wanted}, actor=actor, reason=reason)
-    return Made(name=name, secret=secret or None)
+    return NewSecret(name=name, secret=secret or None)
 
 
 async def list_webhooks(source: Database | Session, tenant_id: int, *, name: str | None = None) -> list[WebhookView]:
@@ -157,7 +157,7 @@ async def remove_webhook(engine: Engine, tenant_id: int, name: str, *, actor: st
 
 async def rotate_webhook(
     engine: Engine, tenant_id: int, name: str, *, grace_seconds: float = GRACE_SECONDS, actor: str, reason: str = ""
-) -> Made:
+) -> NewSecret:
     """Make another secret; for the grace both sign, so that receivers can change in their own time."""
     if not 0 <= grace_seconds <= GRACE_SECONDS_MAX:
         raise Invalid("The grace must be from 0 to 30 days.", code="invalid_grace")
@@ -171,7 +171,7 @@ async def rotate_webhook(
         await session.fetch(_ROTATE, tenant_id, name, secret, grace_seconds)
         after = {"grace_seconds": grace_seconds}
         await _record(session, tenant_id, "webhook.rotate", name, after=after, actor=actor, reason=reason)
-    return Made(name=name, secret=secret)
+    return NewSecret(name=name, secret=secret)
 
 
 async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str = "") -> bool:
@@ -233,7 +233,7 @@ async def _try_url(engine: Engine, row: dict[str, Any], detail: dict[str, str], 
     body = body_of(TEST_KIND, datetime.fromtimestamp(row["at"], UTC), detail)
     secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
     headers = webhooks.signed(_test_id(), int(row["at"]), body, secrets)
-    guarded = Guarded(Rules.of(engine.settings.egress), resolver=resolver)
+    guarded = Guarded(EgressRules.of(engine.settings.egress), resolver=resolver)
     try:
         return await guarded.ask(
             "POST",

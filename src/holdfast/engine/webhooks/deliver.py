@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast import webhooks
 from holdfast.codec.reporters import Reported, is_reporter
-from holdfast.core.webhooks import Filter, after_failure, delivery_id
+from holdfast.core.webhooks import EventFilter, after_failure, delivery_id
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
 from holdfast.engine.queries.event_subjects import EventPlace, places_of
@@ -26,7 +26,7 @@ from holdfast.engine.queries.events import Event, told_after
 from holdfast.engine.webhooks.reporters import Reporters
 from holdfast.errors import Invalid
 from holdfast.net.guarded_request import Answer, Guarded, NotReached, is_possible
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.statements import sql
 
 _LEASE = sql("lease_webhooks")
@@ -52,7 +52,7 @@ ACTOR = "holdfast:deliver"
 
 
 @dataclass(slots=True, kw_only=True)
-class Delivered:
+class DeliveryResult:
     """What was done so far."""
 
     webhooks: int = 0
@@ -64,7 +64,7 @@ class Deliveries:
     """The webhooks in this process's hands."""
 
     def __init__(self, engine: Engine, guarded: Guarded) -> None:
-        self.done = Delivered()
+        self.done = DeliveryResult()
         self._engine = engine
         self._guarded = guarded
         self._reporters = Reporters(engine.settings)
@@ -95,10 +95,10 @@ class Deliveries:
         try:
             await _Delivery(self._engine, self._guarded, self._reporters, row, self.done).run()
             outage.answered(part)
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             outage.failed(part, error)
 
-    async def settled(self) -> Delivered:
+    async def settled(self) -> DeliveryResult:
         """Wait until nothing is in hand."""
         if self._running:
             await asyncio.gather(*self._running)
@@ -112,7 +112,7 @@ class Deliveries:
         await self._reporters.close()
 
 
-async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> Delivered:
+async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> DeliveryResult:
     """One pass over the webhooks that are due, to its end."""
     deliveries = Deliveries(engine, guarded)
     try:
@@ -125,7 +125,7 @@ async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> Delivered:
 class _Delivery:
     """One webhook in our hands."""
 
-    def __init__(self, engine: Engine, guarded: Guarded, reporters: Reporters, row: Any, done: Delivered) -> None:
+    def __init__(self, engine: Engine, guarded: Guarded, reporters: Reporters, row: Any, done: DeliveryResult) -> None:
         self._engine = engine
         self._guarded = guarded
         self._reporters = reporters
@@ -135,7 +135,7 @@ class _Delivery:
         self._done = done
         self._began = time.monotonic()
         self._secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
-        self._filter = Filter(kinds=row["kinds"], queues=row["queues"], actions=row["actions"])
+        self._filter = EventFilter(kinds=row["kinds"], queues=row["queues"], actions=row["actions"])
 
     async def run(self) -> None:
         """Send what is new until there is no more, or somebody else should have a turn."""

@@ -36,7 +36,7 @@ class Reporters:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._apart: dict[str, _Apart] = {}
+        self._apart: dict[str, _ReporterThread] = {}
 
     async def report(self, url: str, event: Reported) -> None:
         """Return once the event is taken; `NotReached` if it was not, `Invalid` if this process cannot try."""
@@ -44,7 +44,7 @@ class Reporters:
         held = self._apart.get(reference)
         if held is None or held.is_over:
             try:
-                held = self._apart[reference] = _Apart(reference)
+                held = self._apart[reference] = _ReporterThread(reference)
             except (OSError, RuntimeError) as error:
                 raise NotReached(f"no thread for it could be started: {error}") from error
         trouble = await held.ask(held.report(event), self._settings.webhooks.timeout_seconds)
@@ -57,7 +57,7 @@ class Reporters:
         await asyncio.gather(*(one.close() for one in held.values()))
 
 
-class _Apart:
+class _ReporterThread:
     """One reporter and its thread. `ask` from ours; everything else runs in its own."""
 
     def __init__(self, reference: str) -> None:

@@ -26,10 +26,10 @@ from holdfast.engine.identity.tokens import find_bearer, has_token, is_in_use
 from holdfast.errors import Forbidden, Unauthorized
 from holdfast.server.auth.caller import NOBODY, Caller
 from holdfast.server.auth.client_address import neighbourhood, require_some_identity
-from holdfast.server.auth.credential_cache import Known
+from holdfast.server.auth.credential_cache import CredentialCache
 from holdfast.server.auth.dev_sign_in import developer
 from holdfast.server.auth.id_tokens import IdTokens
-from holdfast.server.auth.login_throttle import Tries
+from holdfast.server.auth.login_throttle import LoginThrottle
 from holdfast.server.auth.providers import providers_of
 from holdfast.server.auth.trusted_proxies import Proxies
 
@@ -40,7 +40,7 @@ DENIAL_SECONDS = 60.0
 DENIALS_MAX = 10_000
 
 
-class Door:
+class Authenticator:
     """One per server. What it remembers is only for speed and against floods."""
 
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,8 +48,8 @@ class Door:
         self._providers = providers_of(engine.settings.auth)
         self.capabilities = Capabilities(engine.database)
         self._id_tokens = IdTokens(self._providers, clock=clock)
-        self._known = Known(engine.settings.auth.token_cache_seconds)
-        self._tries = Tries(clock)
+        self._known = CredentialCache(engine.settings.auth.token_cache_seconds)
+        self._tries = LoginThrottle(clock)
         self._proxies = Proxies.of(engine.settings.http.trusted_proxies)
         self._looking: dict[bytes, asyncio.Task[Caller]] = {}
         self._denials: OrderedDict[tuple[str, str], float] = OrderedDict()

@@ -13,7 +13,7 @@ from holdfast.server.auth.caller import Caller
 KEPT_MAX = 10_000
 
 
-class Known:
+class CredentialCache:
     """Who was behind which credential, and when that was seen."""
 
     def __init__(self, seconds: float, *, kept_max: int = KEPT_MAX) -> None:

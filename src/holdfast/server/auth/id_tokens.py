@@ -51,8 +51,8 @@ class IdTokens:
         return judged(_verified(text, key, algorithm, provider), provider)
 
     async def close(self) -> None:
-        for ring in self._rings.values():
-            await ring.close()
+        for notify in self._rings.values():
+            await notify.close()
 
 
 def _verified(text: str, key: Any, algorithm: str, provider: Provider) -> dict[str, Any]:

@@ -12,19 +12,19 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from holdfast.core.limits.token_bucket import Patience
+from holdfast.core.limits.token_bucket import TokenBucket
 from holdfast.errors import Unauthorized, Unavailable
 
 LATE_MAX = 2
 """How many of those without a try left are looked up at once."""
 
 
-class Tries:
+class LoginThrottle:
     """What is left of them for each address."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._patience = Patience()
+        self._patience = TokenBucket()
         # People apart from programs: what an issuer takes its time over holds up nobody else.
         self._late = {is_person: asyncio.Semaphore(LATE_MAX) for is_person in (False, True)}
 

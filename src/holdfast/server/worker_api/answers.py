@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.engine.leases import Claimed, Refusal, Settled
-from holdfast.protocol.worker import Handed
+from holdfast.protocol.worker import HandedTask
 
 
-class Renewed(msgspec.Struct, frozen=True, kw_only=True):
+class RenewedLease(msgspec.Struct, frozen=True, kw_only=True):
     """`is_busy`: the lease was not extended, because another transaction holds its row; it is not lost."""
 
     lease_expires_at: datetime
@@ -24,7 +24,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a whole batch. `lost`, `canceled` and `busy` are of what the worker said it holds; what is busy was
     neither renewed nor lost."""
 
-    tasks: list[Handed]
+    tasks: list[HandedTask]
     accepted: int
     refused: list[Refusal]
     lost: list[int]
@@ -39,7 +39,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.tasks or self.refused or self.lost or self.canceled or self.is_draining)
 
 
-class Taken(NamedTuple):
+class TakenTasks(NamedTuple):
     """What one look at the database gave, and whether another could give more."""
 
     claimed: Sequence[Claimed]

@@ -17,7 +17,7 @@ from holdfast.store.statements import sql
 _OPEN_ATTEMPTS = sql("open_attempts")
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class CompletedReport(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt ended, as its worker reports it, with what it said on the way as (kind, JSON)."""
 
     task_id: int
@@ -44,7 +44,7 @@ class Reports:
             await catalog.learn((), [policy_id])
             self._any_policy_id = policy_id
 
-    async def of(self, session: Session, dones: Sequence[Done]) -> list[Report]:
+    async def of(self, session: Session, dones: Sequence[CompletedReport]) -> list[Report]:
         """Reports as `settle` judges them. One whose attempt is not open any more is refused there by its token."""
         if not dones:
             return []
@@ -59,7 +59,7 @@ class Reports:
             self._engine.catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
         return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]
 
-    def _report(self, done: Done, row: Any) -> Report:
+    def _report(self, done: CompletedReport, row: Any) -> Report:
         if row is None:
             lease = (done.task_id, done.attempt, done.lease_token)
             return Report(*lease, self._any_policy_id, 0, 0, done.outcome, notes=done.notes)

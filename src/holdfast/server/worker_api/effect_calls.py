@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from holdfast.engine.effects.gate import AnswerEffect, Gate, OpenEffect, Sender, answer_effect, lease_lost, open_effect
-from holdfast.engine.effects.steps import Step, keep_step, recall_steps
+from holdfast.engine.effects.gate import (
+    AnswerEffect,
+    GateDecision,
+    OpenEffect,
+    Sender,
+    answer_effect,
+    lease_lost,
+    open_effect,
+)
+from holdfast.engine.effects.steps import StoredStep, keep_step, recall_steps
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Claimed
 from holdfast.store.statements import sql
@@ -19,13 +27,13 @@ Held = tuple[int, int, UUID]
 """Task, attempt, lease token."""
 
 
-class RemoteLedger:
+class RemoteEffects:
     """The ledger of workers elsewhere, on one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def open_effect(self, held: Held, wanted: OpenEffect) -> Gate:
+    async def open_effect(self, held: Held, wanted: OpenEffect) -> GateDecision:
         sender = await self._sender(held, f"send {wanted.name}")
         return await open_effect(self._engine.database, self._engine.catalog, sender, wanted)
 
@@ -33,11 +41,11 @@ class RemoteLedger:
         sender = await self._sender(held, "keep the answer of an effect")
         await answer_effect(self._engine.database, sender.claimed, answer)
 
-    async def recall_steps(self, held: Held) -> list[Step]:
+    async def recall_steps(self, held: Held) -> list[StoredStep]:
         sender = await self._sender(held, "recall steps")
         return await recall_steps(self._engine.database, sender.claimed)
 
-    async def keep_step(self, held: Held, step: Step) -> None:
+    async def keep_step(self, held: Held, step: StoredStep) -> None:
         sender = await self._sender(held, f"keep the step {step.name}")
         await keep_step(self._engine.database, sender.claimed, step)
 

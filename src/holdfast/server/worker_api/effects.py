@@ -11,22 +11,22 @@ from holdfast.codec import json_codec
 from holdfast.core.effects.effect import EffectState
 from holdfast.core.values import bounds
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect
-from holdfast.engine.effects.steps import Step
+from holdfast.engine.effects.steps import StoredStep
 from holdfast.errors import Invalid
 from holdfast.protocol.worker import (
     NOTHING,
     EffectAnswer,
     GateAnswer,
-    Kept,
     KeptStep,
-    Lease,
-    Noted,
-    Progress,
+    LeaseProof,
+    NotesAnswer,
+    NotesRequest,
     Recalled,
+    StepStored,
     StepView,
     WantedEffect,
 )
-from holdfast.server.endpoint import Asked, reply, worker_call
+from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.notes import EVENTS_MAX, notes_of
 from holdfast.server.worker_api.reports import ENVELOPE_BYTES, lease_of, plain
 
@@ -34,7 +34,7 @@ DIGEST_BYTES = 32
 PROGRESS_BYTES_MAX = 32 * 1024 * 1024
 
 
-async def open_effect(asked: Asked) -> Response:
+async def open_effect(asked: ApiRequest) -> Response:
     """The gate of one effect: open, or what came of it before."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(WantedEffect, bytes_max=bytes_max + ENVELOPE_BYTES)
@@ -48,7 +48,7 @@ async def open_effect(asked: Asked) -> Response:
         compensation=None if body.compensation is None else bounds.valid_action(body.compensation),
         arguments=None if body.compensation is None else _canonical(body.arguments, bytes_max),
     )
-    gate = await asked.workers.ledger.open_effect(lease_of(body), wanted)
+    gate = await asked.workers.effect_store.open_effect(lease_of(body), wanted)
     return reply(
         GateAnswer(
             idempotency_key=gate.key,
@@ -61,7 +61,7 @@ async def open_effect(asked: Asked) -> Response:
     )
 
 
-async def answer_effect(asked: Asked) -> Response:
+async def answer_effect(asked: ApiRequest) -> Response:
     """Keep the receipt of an effect, its refusal, or that nobody knows."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(EffectAnswer, bytes_max=bytes_max + ENVELOPE_BYTES)
@@ -72,38 +72,38 @@ async def answer_effect(asked: Asked) -> Response:
     answer = AnswerEffect(
         key=bounds.valid_key(body.idempotency_key), state=state, receipt=receipt, code=body.code, message=body.message
     )
-    await asked.workers.ledger.answer_effect(lease_of(body), answer)
-    return reply(Kept())
+    await asked.workers.effect_store.answer_effect(lease_of(body), answer)
+    return reply(StepStored())
 
 
-async def recall_steps(asked: Asked) -> Response:
+async def recall_steps(asked: ApiRequest) -> Response:
     """What earlier attempts of this task kept."""
-    body = await asked.body(Lease)
-    steps = await asked.workers.ledger.recall_steps(lease_of(body))
+    body = await asked.body(LeaseProof)
+    steps = await asked.workers.effect_store.recall_steps(lease_of(body))
     return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
 
 
-async def keep_step(asked: Asked) -> Response:
+async def keep_step(asked: ApiRequest) -> Response:
     """Keep the result of one step for later attempts."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(KeptStep, bytes_max=2 * bytes_max + ENVELOPE_BYTES)
-    step = Step(
+    step = StoredStep(
         bounds.valid_effect(body.name),
         _digest(body.digest, body.arguments, bytes_max),
         plain(body.output, bytes_max=bytes_max, what="output"),
     )
-    await asked.workers.ledger.keep_step(lease_of(body), step)
-    return reply(Kept())
+    await asked.workers.effect_store.keep_step(lease_of(body), step)
+    return reply(StepStored())
 
 
-async def progress(asked: Asked) -> Response:
+async def progress(asked: ApiRequest) -> Response:
     """Keep what running attempts say; what comes after their lease is dropped, what comes twice is kept twice."""
-    body = await asked.body(Progress, bytes_max=PROGRESS_BYTES_MAX)
+    body = await asked.body(NotesRequest, bytes_max=PROGRESS_BYTES_MAX)
     if sum(len(spoken.events or ()) for spoken in body.notes) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
     said = [(lease_of(spoken), *note) for spoken in body.notes for note in notes_of(spoken.events)]
-    await asked.workers.ledger.note(said)
-    return reply(Noted(len(said)))
+    await asked.workers.effect_store.note(said)
+    return reply(NotesAnswer(len(said)))
 
 
 def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
@@ -122,8 +122,8 @@ def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
 
 ENDPOINTS = (
     worker_call("/internal/effects", open_effect, takes=WantedEffect, answers=GateAnswer),
-    worker_call("/internal/effects/answer", answer_effect, takes=EffectAnswer, answers=Kept),
-    worker_call("/internal/steps", keep_step, takes=KeptStep, answers=Kept),
-    worker_call("/internal/steps/recall", recall_steps, takes=Lease, answers=Recalled),
-    worker_call("/internal/progress", progress, takes=Progress, answers=Noted),
+    worker_call("/internal/effects/answer", answer_effect, takes=EffectAnswer, answers=StepStored),
+    worker_call("/internal/steps", keep_step, takes=KeptStep, answers=StepStored),
+    worker_call("/internal/steps/recall", recall_steps, takes=LeaseProof, answers=Recalled),
+    worker_call("/internal/progress", progress, takes=NotesRequest, answers=NotesAnswer),
 )

@@ -7,11 +7,11 @@ from starlette.responses import Response
 from holdfast.core.launching import attempt_of
 from holdfast.core.values import bounds
 from holdfast.protocol.worker import Attach, Attached
-from holdfast.server.endpoint import Asked, reply, worker_call
+from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.reports import worker_number
 
 
-async def attach(asked: Asked) -> Response:
+async def attach(asked: ApiRequest) -> Response:
     """Swap a one-shot token for the lease of the attempt it was made for."""
     body = await asked.body(Attach)
     tasks = await asked.workers.attach(
@@ -22,7 +22,9 @@ async def attach(asked: Asked) -> Response:
         right=asked.caller.worker_right,
     )
     caller = asked.caller
-    return reply(Attached(await asked.house.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id)))
+    return reply(
+        Attached(await asked.server_state.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id))
+    )
 
 
 ENDPOINTS = (worker_call("/internal/attach", attach, takes=Attach, answers=Attached),)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.operations.openapi import REF, Problem, enclosed, problems, with_items
+from holdfast.operations.openapi import REF, ProblemBody, enclosed, problems, with_items
 from holdfast.protocol.worker import Completion
 from holdfast.server.auth.caller import Access
 from holdfast.server.endpoint import Endpoint
@@ -36,7 +36,7 @@ programs is at `/internal/openapi.json`, where workers are served. Fields beyond
 def contract() -> dict[str, Any]:
     """The whole document."""
     kinds = [kind for call in CALLS for kind in (call.takes, call.answers) if kind is not None]
-    shown = [*map(_shown, kinds), Problem]
+    shown = [*map(_shown, kinds), ProblemBody]
     schemas, components = msgspec.json.schema_components(shown, ref_template=REF)
     with_items(components)
     with_items(schemas)

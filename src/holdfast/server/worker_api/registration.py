@@ -18,11 +18,19 @@ from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.workers.declare import declare_action
 from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import Invalid
-from holdfast.net.address import Rules
+from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import check_url
-from holdfast.protocol.worker import WAIT_SECONDS_MAX, Declared, Leaving, Left, Register, Registered, Terms
+from holdfast.protocol.worker import (
+    WAIT_SECONDS_MAX,
+    DeclaredAction,
+    LeaveAnswer,
+    LeaveRequest,
+    Register,
+    Registered,
+    Terms,
+)
 from holdfast.server.auth.caller import Access
-from holdfast.server.endpoint import Asked, Endpoint, reply, worker_call
+from holdfast.server.endpoint import ApiRequest, Endpoint, reply, worker_call
 from holdfast.server.worker_api.reports import worker_number
 
 REGISTER_BYTES_MAX = 8 * 1024 * 1024
@@ -31,7 +39,7 @@ SLOTS_MAX = 100_000
 LABELS_BYTES_MAX = 8 * 1024
 
 
-async def terms(asked: Asked) -> Response:
+async def terms(asked: ApiRequest) -> Response:
     """What a worker has to keep to."""
     worker, bounds = asked.engine.settings.worker, asked.engine.settings.limits
     return reply(
@@ -44,7 +52,7 @@ async def terms(asked: Asked) -> Response:
     )
 
 
-async def register(asked: Asked) -> Response:
+async def register(asked: ApiRequest) -> Response:
     """A new incarnation of a worker, with what its code says about its actions."""
     body = await asked.body(Register, bytes_max=REGISTER_BYTES_MAX)
     if not 1 <= body.slots <= SLOTS_MAX or max(len(body.actions), len(body.queues or ())) > NAMES_MAX:
@@ -52,7 +60,7 @@ async def register(asked: Asked) -> Response:
             f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
         )
     if body.labels.get(PROBE_LABEL):
-        await check_url(body.labels[PROBE_LABEL], Rules.of(asked.engine.settings.egress))
+        await check_url(body.labels[PROBE_LABEL], EgressRules.of(asked.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
     queues = asked.caller.served(body.queues)
     version = clipped(body.version, limits.NAME_CHARACTERS_MAX)
@@ -77,7 +85,7 @@ async def register(asked: Asked) -> Response:
     )
 
 
-async def _declare(asked: Asked, body: Register, version: str) -> None:
+async def _declare(asked: ApiRequest, body: Register, version: str) -> None:
     """Keep what the worker's code says about its actions, all checked before the first is kept."""
     if unnamed := {one.action for one in body.declares} - set(body.actions):
         raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
@@ -96,7 +104,7 @@ async def _declare(asked: Asked, body: Register, version: str) -> None:
         await declare_guards(engine, engine.tenant_id, guards)
 
 
-async def _require_own(asked: Asked, body: Register) -> None:
+async def _require_own(asked: ApiRequest, body: Register) -> None:
     """A token for some queues declares no action of another queue, and takes none away from where it is."""
     allowed = asked.caller.queues
     if allowed is None:
@@ -107,7 +115,7 @@ async def _require_own(asked: Asked, body: Register) -> None:
         require_queues(allowed, () if known is None else (known.queue,))
 
 
-def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
+def _policy(declared: DeclaredAction, asked: ApiRequest) -> RetryPolicy:
     known = {field.name for field in fields(RetryPolicy)}
     if unknown := declared.policy.keys() - known:
         raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
@@ -119,16 +127,16 @@ def _policy(declared: Declared, asked: Asked) -> RetryPolicy:
         ) from error
 
 
-async def leave(asked: Asked) -> Response:
+async def leave(asked: ApiRequest) -> Response:
     """A worker is gone, and what it held is free."""
-    body = await asked.body(Leaving)
+    body = await asked.body(LeaveRequest)
     worker_id, right = worker_number(body.worker_id), asked.caller.worker_right
     is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, right=right)
-    return reply(Left(is_known))
+    return reply(LeaveAnswer(is_known))
 
 
 ENDPOINTS = (
     Endpoint(method="GET", path="/internal/terms", access=Access.WORKER, handler=terms, answers=Terms),
     worker_call("/internal/workers", register, takes=Register, answers=Registered),
-    worker_call("/internal/leave", leave, takes=Leaving, answers=Left),
+    worker_call("/internal/leave", leave, takes=LeaveRequest, answers=LeaveAnswer),
 )

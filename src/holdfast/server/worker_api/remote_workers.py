@@ -25,16 +25,16 @@ from holdfast.engine.lifecycle.tasks.exchange import exchange
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat, Renewals, keep_leases, renew_all, renew_ended
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.engine.maintenance.loops import Loops
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import LeaseLost
-from holdfast.protocol.worker import Handed, Hint
-from holdfast.server.worker_api.answers import Exchange, Renewed, Taken
-from holdfast.server.worker_api.completed_reports import Done, Reports
-from holdfast.server.worker_api.effect_calls import RemoteLedger
-from holdfast.server.worker_api.sessions import Guest, Guests, beat_workers
-from holdfast.server.worker_api.task_handout import Handing
-from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, Lobby
-from holdfast.store.database import LOCKED_OUT, Database, Session
+from holdfast.protocol.worker import HandedTask, WaitAnswer
+from holdfast.server.worker_api.answers import Exchange, RenewedLease, TakenTasks
+from holdfast.server.worker_api.completed_reports import CompletedReport, Reports
+from holdfast.server.worker_api.effect_calls import RemoteEffects
+from holdfast.server.worker_api.sessions import RemoteWorkerSession, RemoteWorkerSessions, beat_workers
+from holdfast.server.worker_api.task_handout import TaskHandout
+from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, WaitRegistry
+from holdfast.store.database import LOCK_TIMEOUT, Database, Session
 from holdfast.store.statements import sql
 
 _REGISTER = sql("register_worker")
@@ -58,18 +58,22 @@ class RemoteWorkers:
     As a context, it has sessions of its own for what comes a thousand times a second.
     """
 
-    def __init__(self, engine: Engine, *, lobby: Lobby | None = None, busy: Database | None = None) -> None:
-        """`lobby` and `busy` are those of a server, which shares them between tenants; without, it has its own."""
+    def __init__(
+        self, engine: Engine, *, wait_registry: WaitRegistry | None = None, busy: Database | None = None
+    ) -> None:
+        """A server shares its `wait_registry` and `busy` between tenants; without them, this object makes its own."""
         self._engine = engine
         self._lease_seconds = engine.settings.worker.lease_seconds
-        self.ledger = RemoteLedger(engine)
+        self.effect_store = RemoteEffects(engine)
         self._reports = Reports(engine)
-        self._handing = Handing(engine)
+        self._handing = TaskHandout(engine)
         self._busy = busy or engine.database
-        self.lobby = lobby or Lobby(
+        self.wait_registry = wait_registry or WaitRegistry(
             engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
         )
-        self.guests = Guests(engine.tenant_id, self.lobby, lease_seconds=self._lease_seconds)
+        self.worker_sessions = RemoteWorkerSessions(
+            engine.tenant_id, self.wait_registry, lease_seconds=self._lease_seconds
+        )
 
     async def __aenter__(self) -> RemoteWorkers:
         database, patience = self._engine.database, patience_of(self._lease_seconds)
@@ -80,7 +84,7 @@ class RemoteWorkers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         busy, self._busy = self._busy, self._engine.database
-        await self.lobby.close()
+        await self.wait_registry.close()
         await busy.close()
 
     async def register(
@@ -109,36 +113,36 @@ class RemoteWorkers:
             right.require(worker_id, queues=known["queues"], token_id=known["token_id"])
         row = await self._engine.database.fetchrow(_RETIRE, worker_id, was_asked_to_stop)
         if row is not None:
-            await Loops(self._engine).bury()
+            await Loops(self._engine).retire_worker()
         return row is not None
 
-    async def claim_named(self, worker_id: int, task_id: int, *, right: WorkerRight = ANY_WORKER) -> list[Handed]:
+    async def claim_named(self, worker_id: int, task_id: int, *, right: WorkerRight = ANY_WORKER) -> list[HandedTask]:
         """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
 
         A worker that has it is handed it again: it asks because the answer got lost.
         """
         async with self._engine.database.session() as session:
-            guest = await self.guests.find(session, worker_id, None, right)
+            worker_session = await self.worker_sessions.find(session, worker_id, None, right)
             async with session.transaction():
-                held = await held_task(session, guest.identity, task_id)
-                claimed = held or await claim_task(session, guest.identity, task_id)
+                held = await held_task(session, worker_session.identity, task_id)
+                claimed = held or await claim_task(session, worker_session.identity, task_id)
                 await self._handing.require_queue(session, claimed, right.queues)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
 
     async def attach(
         self, worker_id: int, task_id: int, attempt: int, token: str, *, right: WorkerRight = ANY_WORKER
-    ) -> list[Handed]:
+    ) -> list[HandedTask]:
         """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
         async with self._engine.database.session() as session:
-            guest = await self.guests.find(session, worker_id, None, right)
+            worker_session = await self.worker_sessions.find(session, worker_id, None, right)
             async with session.transaction():
-                claimed = await attach(session, guest.identity, task_id, attempt, token)
+                claimed = await attach(session, worker_session.identity, task_id, attempt, token)
                 await self._handing.require_queue(session, claimed, right.queues)
             found = await with_inputs(session, self._engine.catalog, [claimed])
             return await self._handing.hand_out(session, found, tells_ends=True)
 
-    async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> Renewed:
+    async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> RenewedLease:
         """Extend one lease, unless its row is busy; `LeaseLost` if it expired or was never this attempt's."""
         async with self._engine.database.transaction() as session:
             row = await session.fetchrow(_HEARTBEAT_TASK, task_id, attempt, lease_token, self._lease_seconds)
@@ -149,7 +153,7 @@ class RemoteWorkers:
                     task_id=str(task_id),
                 )
             await session.fetch(_BEAT_WORKERS, [row["worker_id"]], None)
-        return Renewed(
+        return RenewedLease(
             lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"], is_busy=row["is_busy"]
         )
 
@@ -166,14 +170,14 @@ class RemoteWorkers:
         """Extend what a worker holds or has yet to report, and hear how it feels. `right` as at a claim."""
         late = ended or {}
         async with self._busy.session() as session:
-            await self.guests.require(session, worker_id, right)
+            await self.worker_sessions.require(session, worker_id, right)
             found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
             kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
             worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
         if worker is not None:
-            self.guests.told(worker_id, worker["state"])
+            self.worker_sessions.told(worker_id, worker["state"])
             if worker["state"] != "active":
-                self.lobby.send_away([worker_id])
+                self.wait_registry.send_away([worker_id])
         return Beat(
             renewed=found.renewed,
             lost=frozenset(task_ids) - found.renewed - found.busy,
@@ -184,13 +188,13 @@ class RemoteWorkers:
             kept=kept,
         )
 
-    async def complete(self, done: Done) -> None:
+    async def complete(self, done: CompletedReport) -> None:
         """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
         await self._reports.prepare()
         async with self._busy.session() as session:
             reports, settled = await self._settle(session, done)
         self._engine.failures.tell_all(self._engine.catalog, reports, settled.refused)
-        await follow_up(self._engine, settled.news)
+        await publish_and_propagate(self._engine, settled.notifications)
         if settled.refused:
             [refusal] = settled.refused
             raise LeaseLost(
@@ -200,13 +204,13 @@ class RemoteWorkers:
                 winner=refusal.winner,
             )
 
-    async def _settle(self, session: Session, done: Done) -> tuple[Sequence[Report], Settled]:
+    async def _settle(self, session: Session, done: CompletedReport) -> tuple[Sequence[Report], Settled]:
         reports: Sequence[Report] = ()
         try:
             async with session.transaction():
                 reports = await self._reports.of(session, [done])
                 return reports, await settle(session, self._engine.catalog, reports)
-        except LOCKED_OUT:
+        except LOCK_TIMEOUT:
             await keep_leases(session, reports, lease_seconds=self._lease_seconds)
             raise
 
@@ -215,7 +219,7 @@ class RemoteWorkers:
         worker_id: int,
         *,
         held: Sequence[int] | None,
-        dones: Sequence[Done],
+        dones: Sequence[CompletedReport],
         queues: Sequence[str] | None,
         limit: int,
         known: Sequence[tuple[int, UUID]] | None = None,
@@ -234,46 +238,50 @@ class RemoteWorkers:
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
-            await self.lobby.open()
+            await self.wait_registry.open()
         tells_ends = held is not None if tells_ends is None else tells_ends
         await self._reports.prepare()
         async with self._busy.session() as session:
-            guest = await self.guests.find(
+            worker_session = await self.worker_sessions.find(
                 session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
             )
             answer = await self._renew(session, worker_id, held)
-            unheard = await self._unheard(session, guest, held, dones, known)
-            want = 0 if guest.is_draining else max(0, min(limit, guest.slots, CLAIM_MAX) - len(unheard))
-            rings = guest.place.rings
-            wants_look = bool(dones) or wait_seconds <= 0 or not self.lobby.is_known_empty(guest.place)
-            taken = await self._take(session, guest, dones, want if wants_look else 0)
+            unheard = await self._unheard(session, worker_session, held, dones, known)
+            want = (
+                0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unheard))
+            )
+            notification_count = worker_session.place.notification_count
+            wants_look = bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.place)
+            taken = await self._take(session, worker_session, dones, want if wants_look else 0)
             tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], tells_ends=tells_ends)
-        await follow_up(self._engine, taken.settled.news)
+        await publish_and_propagate(self._engine, taken.settled.notifications)
         answer = msgspec.structs.replace(
             answer,
             tasks=tasks,
             accepted=taken.settled.accepted,
             refused=taken.settled.refused,
-            is_draining=guest.is_draining,
+            is_draining=worker_session.is_draining,
             may_have_more=taken.may_have_more,
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
-            lanes = await self.lobby.wait(guest.place, worker_id, left, rings=rings)
+            lanes = await self.wait_registry.wait(
+                worker_session.place, worker_id, left, notification_count=notification_count
+            )
             if lanes is None:
                 break
             if lanes is STOPPED:
                 answer = await self._renew_anew(answer, worker_id, held)
                 continue
-            rings = guest.place.rings
+            notification_count = worker_session.place.notification_count
             if is_welcome is not None:
-                await self._ask_again(is_welcome, guest, lanes)
-            found = await self._look(worker_id, guest, want, lanes, tells_ends=tells_ends)
+                await self._ask_again(is_welcome, worker_session, lanes)
+            found = await self._look(worker_id, worker_session, want, lanes, tells_ends=tells_ends)
             if found is None:
                 break
             tasks, may_have_more = found
             answer = msgspec.structs.replace(answer, tasks=tasks, may_have_more=may_have_more)
-        if answer.is_draining != guest.is_draining:
-            answer = msgspec.structs.replace(answer, is_draining=guest.is_draining)
+        if answer.is_draining != worker_session.is_draining:
+            answer = msgspec.structs.replace(answer, is_draining=worker_session.is_draining)
         return answer
 
     async def wait(
@@ -284,27 +292,31 @@ class RemoteWorkers:
         wait_seconds: float,
         right: WorkerRight = ANY_WORKER,
         takes_work: bool = True,
-    ) -> Hint:
+    ) -> WaitAnswer:
         """Wait until there may be work, for one that `takes_work`, or an attempt of the worker was asked to stop."""
-        await self.lobby.open()
+        await self.wait_registry.open()
         async with self._busy.session() as session:
-            guest = await self.guests.find(session, worker_id, queues, right, is_brief=True)
-            rings = guest.place.rings
-            if guest.is_draining and takes_work:
-                return Hint(work=False, draining=True)
-            has_look = takes_work and not self.lobby.is_known_empty(guest.place)
-            if has_look and await sees_work(session, guest.identity):
-                return Hint(work=True)
+            worker_session = await self.worker_sessions.find(session, worker_id, queues, right, is_brief=True)
+            notification_count = worker_session.place.notification_count
+            if worker_session.is_draining and takes_work:
+                return WaitAnswer(work=False, draining=True)
+            has_look = takes_work and not self.wait_registry.is_known_empty(worker_session.place)
+            if has_look and await sees_work(session, worker_session.identity):
+                return WaitAnswer(work=True)
         if not takes_work:
-            lanes = await self.lobby.wait(None, worker_id, wait_seconds, rings=rings)
-            return Hint(work=False, draining=guest.is_draining, stop=lanes is STOPPED)
-        self.lobby.looked(guest.place, rings, is_more=False)
-        lanes = await self.lobby.wait(guest.place, worker_id, wait_seconds, rings=rings)
+            lanes = await self.wait_registry.wait(None, worker_id, wait_seconds, notification_count=notification_count)
+            return WaitAnswer(work=False, draining=worker_session.is_draining, stop=lanes is STOPPED)
+        self.wait_registry.looked(worker_session.place, notification_count, is_more=False)
+        lanes = await self.wait_registry.wait(
+            worker_session.place, worker_id, wait_seconds, notification_count=notification_count
+        )
         if lanes is STOPPED:
-            return Hint(work=False, draining=guest.is_draining, stop=True)
-        if lanes is not None and guest.is_draining:
-            self.lobby.pass_on(guest.place, lanes)
-        return Hint(work=lanes is not None and not guest.is_draining, draining=guest.is_draining)
+            return WaitAnswer(work=False, draining=worker_session.is_draining, stop=True)
+        if lanes is not None and worker_session.is_draining:
+            self.wait_registry.pass_on(worker_session.place, lanes)
+        return WaitAnswer(
+            work=lanes is not None and not worker_session.is_draining, draining=worker_session.is_draining
+        )
 
     async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
         nothing = Exchange(
@@ -329,13 +341,13 @@ class RemoteWorkers:
     async def _unheard(
         self,
         session: Session,
-        guest: Guest,
+        worker_session: RemoteWorkerSession,
         held: Sequence[int] | None,
-        dones: Sequence[Done],
+        dones: Sequence[CompletedReport],
         known: Sequence[tuple[int, UUID]] | None,
     ) -> list[Claimed]:
         """What the worker holds and does not know of."""
-        identity = guest.identity
+        identity = worker_session.identity
         if known is not None:
             found = await held_by(session, identity, known)
         elif held is not None:
@@ -347,48 +359,57 @@ class RemoteWorkers:
         return await with_inputs(session, self._engine.catalog, found)
 
     async def _take(
-        self, session: Session, guest: Guest, dones: Sequence[Done], want: int, *, lanes: Lanes | None = None
-    ) -> Taken:
+        self,
+        session: Session,
+        worker_session: RemoteWorkerSession,
+        dones: Sequence[CompletedReport],
+        want: int,
+        *,
+        lanes: Lanes | None = None,
+    ) -> TakenTasks:
         if not dones and not want:
-            return Taken([], NOTHING_SETTLED, may_have_more=False)
-        rings = guest.place.rings
+            return TakenTasks([], NOTHING_SETTLED, may_have_more=False)
+        notification_count = worker_session.place.notification_count
         reports = await self._reports.of(session, dones)
-        with guest.claiming() as claimer:
+        with worker_session.claiming() as claimer:
             if lanes is not None:
                 claimer.expect(lanes, now=time.monotonic())
             done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
             may_have_more = bool(want) and claimer.may_have_more
         self._engine.failures.tell_all(self._engine.catalog, reports, done.settled.refused)
         if want:
-            self.lobby.looked(
-                guest.place, rings, is_more=bool(done.claimed) and may_have_more, has_missed=claimer.has_missed
+            self.wait_registry.looked(
+                worker_session.place,
+                notification_count,
+                is_more=bool(done.claimed) and may_have_more,
+                has_missed=claimer.has_missed,
             )
-        return Taken(done.claimed, done.settled, may_have_more)
+        return TakenTasks(done.claimed, done.settled, may_have_more)
 
-    async def _ask_again(self, is_welcome: Asking, guest: Guest, lanes: Lanes) -> None:
+    async def _ask_again(self, is_welcome: Asking, worker_session: RemoteWorkerSession, lanes: Lanes) -> None:
         """Before one who waited takes something: who is welcome no longer leaves the turn to the next one."""
         try:
             await is_welcome()
         except BaseException:
-            self.lobby.pass_on(guest.place, lanes)
+            self.wait_registry.pass_on(worker_session.place, lanes)
             raise
 
     async def _look(
-        self, worker_id: int, guest: Guest, want: int, lanes: Lanes, *, tells_ends: bool
-    ) -> tuple[list[Handed], bool] | None:
+        self, worker_id: int, worker_session: RemoteWorkerSession, want: int, lanes: Lanes, *, tells_ends: bool
+    ) -> tuple[list[HandedTask], bool] | None:
         """Claim again, for one who waited and was called: what it got, and whether there may be more.
 
         None for one who may not any more, and leaves the turn.
         """
         async with self._busy.session() as session:
-            taken = await self._take(session, guest, (), want, lanes=lanes)
-            if not taken.claimed and not await self.guests.may_claim(session, worker_id, guest):
-                self.lobby.pass_on(guest.place, lanes)
+            taken = await self._take(session, worker_session, (), want, lanes=lanes)
+            if not taken.claimed and not await self.worker_sessions.may_claim(session, worker_id, worker_session):
+                self.wait_registry.pass_on(worker_session.place, lanes)
                 return None
             return await self._handing.hand_out(session, taken.claimed, tells_ends=tells_ends), taken.may_have_more
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Write down who waits here, and take note of who drains or is gone."""
         states = await beat_workers(self._engine.database, worker_ids)
-        self.guests.hear(worker_ids, states)
-        self.lobby.send_away(one for one in worker_ids if states.get(one) != "active")
+        self.worker_sessions.hear(worker_ids, states)
+        self.wait_registry.send_away(one for one in worker_ids if states.get(one) != "active")

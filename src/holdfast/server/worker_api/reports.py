@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import json_codec
-from holdfast.core.tasks.failure import FAILED_CODE, LOST_CODE, TIMEOUT_CODE, Failure, Said
+from holdfast.core.tasks.failure import FAILED_CODE, LOST_CODE, TIMEOUT_CODE, Failure, FailureReport
 from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.core.values import bounds
 from holdfast.errors import Conflict, Invalid
-from holdfast.protocol.worker import NOTHING, Completion, Id, Reported
-from holdfast.server.worker_api.completed_reports import Done
+from holdfast.protocol.worker import NOTHING, Completion, Id, ReportedFailure
+from holdfast.server.worker_api.completed_reports import CompletedReport
 from holdfast.server.worker_api.notes import EVENTS_MAX, notes_of
 
 ENVELOPE_BYTES = 512 * 1024
@@ -46,10 +46,10 @@ def lease_of(body: Any) -> tuple[int, int, Any]:
     return bounds.task_number(body.task_id), _attempt(body.attempt), body.lease_token
 
 
-def done_of(body: Completion, bytes_max: int) -> Done:
+def done_of(body: Completion, bytes_max: int) -> CompletedReport:
     if body.status == "completed" and body.outputs == NOTHING and not body.events:
         # The usual case of a drain: thousands a second.
-        return Done(
+        return CompletedReport(
             task_id=bounds.task_number(body.task_id),
             attempt=_attempt(body.attempt),
             lease_token=body.lease_token,
@@ -57,7 +57,7 @@ def done_of(body: Completion, bytes_max: int) -> Done:
         )
     if len(body.events or ()) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} events go with one completion.", code="invalid_batch")
-    return Done(
+    return CompletedReport(
         task_id=bounds.task_number(body.task_id),
         attempt=_attempt(body.attempt),
         lease_token=body.lease_token,
@@ -96,9 +96,9 @@ def _outcome(body: Completion, bytes_max: int) -> Outcome:
             return Released()
 
 
-def _failure(given: Reported | None, code: str) -> Failure:
+def _failure(given: ReportedFailure | None, code: str) -> Failure:
     """What was said, under `code` where no other was."""
-    error = given or Reported(message="The worker gave no reason.")
+    error = given or ReportedFailure(message="The worker gave no reason.")
     seconds = error.retry_after_seconds
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= 10 * 365 * 86400):
         raise Invalid("retry_after_seconds must be a time that can be waited for.", code="invalid_retry_after")
@@ -107,7 +107,7 @@ def _failure(given: Reported | None, code: str) -> Failure:
         message=error.message or "",
         type=error.type or "",
         traceback=error.traceback or "",
-        said=None if error.said is None else Said(error.said),
+        said=None if error.said is None else FailureReport(error.said),
         retry_after=None if seconds is None else timedelta(seconds=seconds),
         bases=tuple(error.bases or ()),
         frames=tuple(error.frames or ()),

@@ -16,39 +16,39 @@ from holdfast.core.values import bounds
 from holdfast.errors import Invalid
 from holdfast.protocol.worker import (
     WAIT_SECONDS_MAX,
-    Accepted,
     Batch,
-    Beaten,
+    BeatAnswer,
+    BeatRequest,
     Claim,
+    ClaimAnswer,
     Completion,
-    Exchanged,
-    Extended,
-    Given,
-    Handed,
-    Hint,
+    ExchangeAnswer,
+    ExtendAnswer,
+    HandedTask,
     Id,
-    Lease,
-    Pulsed,
+    LeaseProof,
     Refused,
+    ReportAccepted,
     Wait,
+    WaitAnswer,
 )
 from holdfast.server.auth.caller import Access
 from holdfast.server.disconnect import while_here
-from holdfast.server.endpoint import Asked, reply, worker_call
+from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.registration import LABELS_BYTES_MAX, REGISTER_BYTES_MAX, SLOTS_MAX
 from holdfast.server.worker_api.reports import ENVELOPE_BYTES, done_of, lease_of, worker_number
 
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
 
 
-async def claim(asked: Asked) -> Response:
+async def claim(asked: ApiRequest) -> Response:
     """One named task, or as many as are wanted of some queues."""
     body = await asked.body(Claim)
     workers, worker_id = asked.workers, worker_number(body.worker_id)
     right = asked.caller.worker_right
     if body.task_id is not None:
         tasks = await workers.claim_named(worker_id, bounds.task_number(body.task_id), right=right)
-        return reply(Given(tasks=await _with_capabilities(asked, tasks)))
+        return reply(ClaimAnswer(tasks=await _with_capabilities(asked, tasks)))
     seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
     _require_few(body.held or ())
     taking = workers.exchange(
@@ -65,10 +65,10 @@ async def claim(asked: Asked) -> Response:
     done = await (while_here(asked, taking) if seconds else taking)
     tasks = await _with_capabilities(asked, done.tasks)
     lost, canceled, busy = (list(map(str, some)) for some in (done.lost, done.canceled, done.busy))
-    return reply(Given(tasks=tasks, lost=lost, canceled=canceled, busy=busy))
+    return reply(ClaimAnswer(tasks=tasks, lost=lost, canceled=canceled, busy=busy))
 
 
-async def wait(asked: Asked) -> Response:
+async def wait(asked: ApiRequest) -> Response:
     """Whether there may be work, as soon as there is."""
     body = await asked.body(Wait)
     seconds = _wait_seconds(body.wait_seconds)
@@ -82,17 +82,17 @@ async def wait(asked: Asked) -> Response:
     return reply(await while_here(asked, waiting))
 
 
-async def heartbeat(asked: Asked) -> Response:
+async def heartbeat(asked: ApiRequest) -> Response:
     """Extend one lease."""
-    body = await asked.body(Lease)
+    body = await asked.body(LeaseProof)
     task_id, attempt, lease_token = lease_of(body)
     asked.caller.require_attempt(task_id, attempt)
     renewed = await asked.workers.heartbeat(task_id, attempt, lease_token)
-    capability_token = await asked.house.door.capabilities.renewed(
+    capability_token = await asked.server_state.door.capabilities.renewed(
         asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, asked.caller.token_id
     )
     return reply(
-        Extended(
+        ExtendAnswer(
             lease_expires_at=renewed.lease_expires_at,
             cancel_requested=renewed.cancel_requested,
             capability_token=capability_token,
@@ -101,9 +101,9 @@ async def heartbeat(asked: Asked) -> Response:
     )
 
 
-async def heartbeats(asked: Asked) -> Response:
+async def heartbeats(asked: ApiRequest) -> Response:
     """Extend everything that a worker holds."""
-    body = await asked.body(Pulsed, bytes_max=REGISTER_BYTES_MAX)
+    body = await asked.body(BeatRequest, bytes_max=REGISTER_BYTES_MAX)
     for ids, tokens in ((body.task_ids, body.lease_tokens), (body.ended_ids, body.ended_tokens)):
         if len(ids) != len(tokens) or len(ids) > SLOTS_MAX:
             raise Invalid(f"At most {SLOTS_MAX} leases, each with its token.", code="invalid_batch")
@@ -116,7 +116,7 @@ async def heartbeats(asked: Asked) -> Response:
         right=asked.caller.worker_right,
     )
     return reply(
-        Beaten(
+        BeatAnswer(
             renewed=[str(task_id) for task_id in beat.renewed],
             canceled=[str(task_id) for task_id in beat.canceled],
             worker_state=beat.worker_state,
@@ -129,17 +129,17 @@ async def heartbeats(asked: Asked) -> Response:
     )
 
 
-async def complete(asked: Asked) -> Response:
+async def complete(asked: ApiRequest) -> Response:
     """Settle one attempt."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
     done = done_of(body, bytes_max)
     asked.caller.require_attempt(done.task_id, done.attempt)
     await asked.workers.complete(done)
-    return reply(Accepted(str(done.task_id), done.attempt))
+    return reply(ReportAccepted(str(done.task_id), done.attempt))
 
 
-async def exchange(asked: Asked) -> Response:
+async def exchange(asked: ApiRequest) -> Response:
     """Settle, renew and claim in one call."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
@@ -158,7 +158,7 @@ async def exchange(asked: Asked) -> Response:
     )
     done = await (while_here(asked, doing) if seconds else doing)
     return reply(
-        Exchanged(
+        ExchangeAnswer(
             tasks=await _with_capabilities(asked, done.tasks),
             accepted=done.accepted,
             refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
@@ -172,11 +172,11 @@ async def exchange(asked: Asked) -> Response:
     )
 
 
-async def _with_capabilities(asked: Asked, tasks: list[Handed]) -> list[Handed]:
+async def _with_capabilities(asked: ApiRequest, tasks: list[HandedTask]) -> list[HandedTask]:
     """With the right to speak for each attempt, for those who run it; who keeps leases by heartbeats needs none."""
     if not tasks or tasks[0].lease_expires_at is None:
         return tasks
-    return await asked.house.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)
+    return await asked.server_state.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)
 
 
 def _require_few(*named: Sequence[Any]) -> None:
@@ -208,10 +208,10 @@ def _wait_seconds(seconds: float) -> float:
 
 
 ENDPOINTS = (
-    worker_call("/internal/task-claim", claim, takes=Claim, answers=Given),
-    worker_call("/internal/wait", wait, takes=Wait, answers=Hint),
-    worker_call("/internal/heartbeat", heartbeat, takes=Lease, answers=Extended, access=Access.ATTEMPT),
-    worker_call("/internal/heartbeats", heartbeats, takes=Pulsed, answers=Beaten),
-    worker_call("/internal/task-complete", complete, takes=Completion, answers=Accepted, access=Access.ATTEMPT),
-    worker_call("/internal/exchange", exchange, takes=Batch, answers=Exchanged),
+    worker_call("/internal/task-claim", claim, takes=Claim, answers=ClaimAnswer),
+    worker_call("/internal/wait", wait, takes=Wait, answers=WaitAnswer),
+    worker_call("/internal/heartbeat", heartbeat, takes=LeaseProof, answers=ExtendAnswer, access=Access.ATTEMPT),
+    worker_call("/internal/heartbeats", heartbeats, takes=BeatRequest, answers=BeatAnswer),
+    worker_call("/internal/task-complete", complete, takes=Completion, answers=ReportAccepted, access=Access.ATTEMPT),
+    worker_call("/internal/exchange", exchange, takes=Batch, answers=ExchangeAnswer),
 )

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.core.identity.access import WorkerRight, require_queues, unknown_worker
 from holdfast.core.values import bounds
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
-from holdfast.server.worker_api.wait_registry import Lobby, Place
+from holdfast.server.worker_api.wait_registry import WaitGroup, WaitRegistry
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
 
@@ -30,12 +30,12 @@ more often than that."""
 
 
 @dataclass(slots=True)
-class Guest:
+class RemoteWorkerSession:
     """What is known here of one worker."""
 
     identity: WorkerIdentity
     slots: int
-    place: Place
+    place: WaitGroup
     queues: Sequence[str] | None
     token_id: str = ""
     is_draining: bool = False
@@ -57,14 +57,14 @@ async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[in
     return {row["worker_id"]: row["state"] for row in await database.fetch(_BEAT_WORKERS, list(worker_ids), None)}
 
 
-class Guests:
+class RemoteWorkerSessions:
     """The workers of one tenant that called lately."""
 
-    def __init__(self, tenant_id: int, lobby: Lobby, *, lease_seconds: float) -> None:
+    def __init__(self, tenant_id: int, wait_registry: WaitRegistry, *, lease_seconds: float) -> None:
         self._tenant_id = tenant_id
-        self._lobby = lobby
+        self._lobby = wait_registry
         self._lease_seconds = lease_seconds
-        self._known: OrderedDict[tuple[int, tuple[str, ...] | None], Guest] = OrderedDict()
+        self._known: OrderedDict[tuple[int, tuple[str, ...] | None], RemoteWorkerSession] = OrderedDict()
 
     async def find(
         self,
@@ -74,63 +74,67 @@ class Guests:
         right: WorkerRight,
         *,
         is_brief: bool = False,
-    ) -> Guest:
+    ) -> RemoteWorkerSession:
         """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
         asked = None if queues is None else tuple(bounds.valid_queue(queue) for queue in queues)
         key = (worker_id, asked)
-        guest = self._known.get(key)
+        worker_session = self._known.get(key)
         now = time.monotonic()
-        if guest is None or not is_brief or now - guest.seen_at > SEEN_SECONDS:
+        if worker_session is None or not is_brief or now - worker_session.seen_at > SEEN_SECONDS:
             beat = await session.fetchrow(_BEAT_WORKERS, [worker_id], None)
-            row = None if beat is None or guest is not None else await session.fetchrow(_READ_WORKER, worker_id)
-            if beat is None or (guest is None and row is None):
+            row = (
+                None if beat is None or worker_session is not None else await session.fetchrow(_READ_WORKER, worker_id)
+            )
+            if beat is None or (worker_session is None and row is None):
                 self._known.pop(key, None)
                 raise unknown_worker(worker_id)
             # Another call of the same worker may have made it out meanwhile: what is heard of it, all its calls hear.
-            guest = guest or self._known.get(key) or self._new(worker_id, row, asked)
-            guest.is_draining, guest.seen_at = beat["state"] == "draining", now
-        self._known[key] = guest
+            worker_session = worker_session or self._known.get(key) or self._new(worker_id, row, asked)
+            worker_session.is_draining, worker_session.seen_at = beat["state"] == "draining", now
+        self._known[key] = worker_session
         self._known.move_to_end(key)
         # What a worker holds is handed out under its id, so only its own token may use it.
-        right.require(worker_id, queues=guest.queues, token_id=guest.token_id)
+        right.require(worker_id, queues=worker_session.queues, token_id=worker_session.token_id)
         require_queues(right.queues, queues or ())
         while len(self._known) > GUESTS_MAX:
             self._known.popitem(last=False)
-        return guest
+        return worker_session
 
     async def require(self, session: Session, worker_id: int, right: WorkerRight) -> None:
         """Refuse the id of another token's worker, or of a worker of other queues; an unknown one is let through."""
-        if (guest := self._known.get((worker_id, None))) is not None:
-            right.require(worker_id, queues=guest.queues, token_id=guest.token_id)
+        if (worker_session := self._known.get((worker_id, None))) is not None:
+            right.require(worker_id, queues=worker_session.queues, token_id=worker_session.token_id)
         elif (row := await session.fetchrow(_READ_WORKER, worker_id)) is not None:
             right.require(worker_id, queues=row["queues"], token_id=row["token_id"])
 
-    async def may_claim(self, session: Session, worker_id: int, guest: Guest) -> bool:
+    async def may_claim(self, session: Session, worker_id: int, worker_session: RemoteWorkerSession) -> bool:
         """Whether a worker may still take work. One that left is asked for its registration when it calls again."""
         row = await session.fetchrow(_READ_WORKER, worker_id)
         state = None if row is None else row["state"]
-        guest.is_draining = state == "draining"
+        worker_session.is_draining = state == "draining"
         if state in (None, "gone"):
-            guest.seen_at = float("-inf")
+            worker_session.seen_at = float("-inf")
         return state == "active"
 
-    def _new(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> Guest:
+    def _new(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> RemoteWorkerSession:
         served = row["queues"] if asked is None else list(asked)
         identity = WorkerIdentity(
             worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
         )
         place = self._lobby.place(self._tenant_id, identity)
-        return Guest(identity=identity, slots=row["slots"], place=place, queues=row["queues"], token_id=row["token_id"])
+        return RemoteWorkerSession(
+            identity=identity, slots=row["slots"], place=place, queues=row["queues"], token_id=row["token_id"]
+        )
 
     def told(self, worker_id: int, state: str) -> None:
         """Take note of what a worker was told: it acts upon it at once."""
-        if (guest := self._known.get((worker_id, None))) is not None:
-            guest.is_draining = state == "draining"
+        if (worker_session := self._known.get((worker_id, None))) is not None:
+            worker_session.is_draining = state == "draining"
 
     def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
         """Take note of who drains, and of who is gone: without a state."""
         asked, now = set(worker_ids), time.monotonic()
-        for (worker_id, _), guest in self._known.items():
+        for (worker_id, _), worker_session in self._known.items():
             if worker_id in asked:
-                guest.seen_at = now if worker_id in states else float("-inf")
-                guest.is_draining = states.get(worker_id) == "draining"
+                worker_session.seen_at = now if worker_id in states else float("-inf")
+                worker_session.is_draining = states.get(worker_id) == "draining"

@@ -13,7 +13,7 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Claimed, report_of
 from holdfast.engine.lifecycle.tasks.settle_one_by_one import settle_together
-from holdfast.protocol.worker import Handed
+from holdfast.protocol.worker import HandedTask
 from holdfast.store.catalog import Lane
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -21,7 +21,7 @@ from holdfast.store.statements import sql
 _LEASE_ENDS = sql("lease_ends")
 
 
-class Handing:
+class TaskHandout:
     """For the workers of one engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -33,7 +33,7 @@ class Handing:
             await self._engine.catalog.learn([claimed.lane_id], (), session=session)
             require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
 
-    async def hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[Handed]:
+    async def hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[HandedTask]:
         """Give claimed tasks to a worker; a node that cannot have its input fails here instead."""
         if not claimed:
             return []
@@ -64,13 +64,13 @@ class Handing:
         await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
         reports = [report_of(one, Failed(one.fault)) for one in faulty if one.fault is not None]
         settled = await settle_together(session, self._engine.catalog, reports)
-        self._engine.bell.ring(lanes=settled.news.lanes, done=settled.news.awaited)
+        self._engine.notifier.notify(lanes=settled.notifications.lanes, done=settled.notifications.awaited)
 
 
 def _handed(
     claimed: Claimed, lane: Lane, policy: RetryPolicy, lease_token: str, lease_expires_at: datetime | None
-) -> Handed:
-    return Handed(
+) -> HandedTask:
+    return HandedTask(
         task_id=str(claimed.task_id),
         attempt=claimed.attempt,
         lease_token=lease_token,

@@ -10,23 +10,23 @@ from holdfast.engine.engine import TENANTS_MAX, Engine
 from holdfast.engine.leases import patience_of
 from holdfast.server.worker_api.remote_workers import SESSIONS_MAX, RemoteWorkers
 from holdfast.server.worker_api.sessions import beat_workers
-from holdfast.server.worker_api.wait_registry import Lobby
+from holdfast.server.worker_api.wait_registry import WaitRegistry
 from holdfast.store.database import Database
 from holdfast.store.tenancy import TenantDatabase
 
 
-class Crews:
-    """Open it with `async with Crews(engine) as crews`; `crews.of(tenant_id)` is the worker contract for one tenant."""
+class TenantWorkers:
+    """The worker contract of each tenant: `async with TenantWorkers(engine) as workers`; `workers.of(tenant_id)`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._crews: OrderedDict[int, RemoteWorkers] = OrderedDict()
         self._busy: Database = engine.database
-        self.lobby = Lobby(
+        self.wait_registry = WaitRegistry(
             engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
         )
 
-    async def __aenter__(self) -> Crews:
+    async def __aenter__(self) -> TenantWorkers:
         patience = patience_of(self._engine.settings.worker.lease_seconds)
         self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
         return self
@@ -35,14 +35,14 @@ class Crews:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         busy, self._busy = self._busy, self._engine.database
-        await self.lobby.close()
+        await self.wait_registry.close()
         await busy.close()
 
     def of(self, tenant_id: int) -> RemoteWorkers:
         """The contract for one tenant, behind its wall."""
         if (crew := self._crews.pop(tenant_id, None)) is None:
             busy = TenantDatabase(self._busy, tenant_id)
-            crew = RemoteWorkers(self._engine.of(tenant_id), lobby=self.lobby, busy=busy)
+            crew = RemoteWorkers(self._engine.of(tenant_id), wait_registry=self.wait_registry, busy=busy)
         self._crews[tenant_id] = crew
         while len(self._crews) > TENANTS_MAX:
             self._crews.popitem(last=False)
@@ -52,5 +52,5 @@ class Crews:
         """Write down who waits here, and tell their crews who drains or is gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         for crew in self._crews.values():
-            crew.guests.hear(worker_ids, states)
-        self.lobby.send_away(one for one in worker_ids if states.get(one) != "active")
+            crew.worker_sessions.hear(worker_ids, states)
+        self.wait_registry.send_away(one for one in worker_ids if states.get(one) != "active")

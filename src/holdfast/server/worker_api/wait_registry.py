@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity
 from holdfast.store.catalog import Catalog, Lane
-from holdfast.store.database import TROUBLE, Database
+from holdfast.store.database import ANY_DB_ERROR, Database
 from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
 
@@ -38,7 +38,7 @@ UNHEARD_SECONDS_MAX = 10.0
 _Kind = tuple[int, frozenset[str], frozenset[str] | None]
 
 
-class Place:
+class WaitGroup:
     """Where workers of one kind wait: same tenant, same actions, same queues."""
 
     __slots__ = (
@@ -48,8 +48,8 @@ class Place:
         "is_empty",
         "is_looked_at_again",
         "looked_at",
+        "notification_count",
         "queues",
-        "rings",
         "tenant_id",
         "waiting",
     )
@@ -59,7 +59,7 @@ class Place:
         self.actions = frozenset(identity.actions)
         self.queues = None if identity.queues is None else frozenset(identity.queues)
         self.waiting: deque[asyncio.Future[Lanes | None]] = deque()
-        self.rings = 0
+        self.notification_count = 0
         self.is_empty = False
         """Somebody looked in vain, and nothing was announced since."""
         self.looked_at = 0.0
@@ -80,7 +80,7 @@ class Place:
                 count -= 1
 
 
-class Lobby:
+class WaitRegistry:
     """`wait` at a place until called. Starts to listen when the first one waits; `close` sends everybody away."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Lobby:
         self._poll_seconds = poll_seconds
         self._alive = alive
         # Kept by whoever uses them: a place that no worker knows any more is gone.
-        self._places: WeakValueDictionary[_Kind, Place] = WeakValueDictionary()
+        self._places: WeakValueDictionary[_Kind, WaitGroup] = WeakValueDictionary()
         self._here: dict[int, set[asyncio.Future[Lanes | None]]] = {}
         """Who waits, and the turns they wait for."""
         self._unheard: dict[int, float] = {}
@@ -106,16 +106,16 @@ class Lobby:
         self._starting = asyncio.Lock()
         self._is_closed = False
 
-    def place(self, tenant_id: int, identity: WorkerIdentity) -> Place:
+    def place(self, tenant_id: int, identity: WorkerIdentity) -> WaitGroup:
         """The place of this worker's kind."""
         queues = None if identity.queues is None else frozenset(identity.queues)
         key = (tenant_id, frozenset(identity.actions), queues)
         if (found := self._places.get(key)) is None:
-            found = self._places[key] = Place(tenant_id, identity)
+            found = self._places[key] = WaitGroup(tenant_id, identity)
         return found
 
-    def looked(self, place: Place, rings: int, *, is_more: bool, has_missed: bool = False) -> None:
-        """Somebody looked for work; `rings` is what the place had heard before. Where there is more, call the next.
+    def looked(self, place: WaitGroup, notification_count: int, *, is_more: bool, has_missed: bool = False) -> None:
+        """Record that a worker looked for work. `notification_count` is the count before it looked.
 
         Work that others held just now is looked for again in a moment: nothing tells when they let go.
         """
@@ -128,14 +128,14 @@ class Lobby:
         if is_more:
             place.is_empty = False
             place.call(RUNNERS)
-        elif place.rings == rings and self._listener is not None:
+        elif place.notification_count == notification_count and self._listener is not None:
             place.is_empty, place.looked_at = True, time.monotonic()
 
-    def _look_again(self, place: Place) -> None:
+    def _look_again(self, place: WaitGroup) -> None:
         place.is_looked_at_again = False
         self._announce(place, ())
 
-    def pass_on(self, place: Place, lanes: Lanes) -> None:
+    def pass_on(self, place: WaitGroup, lanes: Lanes) -> None:
         """Somebody was called and cannot take anything: the turn is the next one's."""
         place.is_empty = False
         place.call(1, lanes)
@@ -147,22 +147,24 @@ class Lobby:
                 if not turn.done():
                     turn.set_result(None)
 
-    def is_known_empty(self, place: Place) -> bool:
+    def is_known_empty(self, place: WaitGroup) -> bool:
         """Whether a look would be in vain, as far as anybody can tell from here."""
         return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
 
-    async def wait(self, place: Place | None, worker_id: int, seconds: float, *, rings: int) -> Lanes | None:
+    async def wait(
+        self, place: WaitGroup | None, worker_id: int, seconds: float, *, notification_count: int
+    ) -> Lanes | None:
         """Wait for a call: the lanes that were announced, `STOPPED`, or None when the time is over.
 
-        `rings` is what the place had heard before the worker looked in vain: who was called meanwhile looks again.
-        Without a place there is nothing but stops to wait for.
+        `notification_count` is the count of the group before the worker looked in vain; if it grew since, the worker
+        looks again at once. Without a group, only requests to stop are waited for.
         """
         await self.open()
         if self._is_closed:
             return None
         if time.monotonic() - self._unheard.pop(worker_id, float("-inf")) < UNHEARD_SECONDS_MAX:
             return STOPPED
-        if place is not None and place.rings != rings:
+        if place is not None and place.notification_count != notification_count:
             return ()
         turn: asyncio.Future[Lanes | None] = asyncio.get_running_loop().create_future()
         if place is not None:
@@ -195,7 +197,7 @@ class Lobby:
         if len(self._unheard) > UNHEARD_MAX:
             self._unheard = {one: at for one, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
 
-    def _leave(self, place: Place | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
+    def _leave(self, place: WaitGroup | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
         if place is not None and turn in place.waiting:
             place.waiting.remove(turn)
         turns = self._here[worker_id]
@@ -248,7 +250,7 @@ class Lobby:
     async def _learn(self, lanes: Sequence[int]) -> None:
         try:
             await self._catalog.learn(lanes, ())
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             log.warning("could not read which workers a ring is for, the poll will find it: %s", error)
             return
         self._ring([lane for lane in lanes if self._catalog.knows_lane(lane)])
@@ -260,8 +262,8 @@ class Lobby:
                 if served := tuple(lane_id for lane_id, lane in named if place.serves(lane)):
                     self._announce(place, served)
 
-    def _announce(self, place: Place, lanes: Lanes) -> None:
-        place.rings += 1
+    def _announce(self, place: WaitGroup, lanes: Lanes) -> None:
+        place.notification_count += 1
         place.is_empty = False
         place.call(RUNNERS, lanes)
 
@@ -279,5 +281,5 @@ class Lobby:
                 try:
                     await self._alive(list(self._here))
                     self._database.outage.answered("waiting workers")
-                except TROUBLE as error:
+                except ANY_DB_ERROR as error:
                     self._database.outage.failed("waiting workers", error)

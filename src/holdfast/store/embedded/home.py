@@ -30,7 +30,7 @@ NOTE_NAME = "elsewhere.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HomePaths:
     """Where the files of one home are: in `root`, which is the home itself unless that is closed."""
 
     home: Path
@@ -65,16 +65,16 @@ class Place:
         return max((int(name[1]) for name in names if name), default=None)
 
 
-def locate(home: Path) -> Place:
+def locate(home: Path) -> HomePaths:
     """Find the place of a home without making anything."""
     home = _absolute(home)
     try:
-        return Place(home=home, root=_elsewhere(home) or home)
+        return HomePaths(home=home, root=_elsewhere(home) or home)
     except OSError as error:
         raise unusable(home, error.strerror or str(error)) from error
 
 
-def prepare(home: Path, account: Account | None) -> Place:
+def prepare(home: Path, account: Account | None) -> HomePaths:
     """Make the home if need be and find its place, which the account may enter."""
     home = _absolute(home)
     try:
@@ -85,7 +85,7 @@ def prepare(home: Path, account: Account | None) -> Place:
             root = _move_elsewhere(home, account)
     except OSError as error:
         raise unusable(home, error.strerror or str(error)) from error
-    return Place(home=home, root=root or home)
+    return HomePaths(home=home, root=root or home)
 
 
 def _absolute(home: Path) -> Path:

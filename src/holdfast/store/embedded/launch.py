@@ -16,7 +16,7 @@ from holdfast.errors import Unavailable
 from holdfast.store.embedded import account as accounts
 from holdfast.store.embedded import binaries, cluster, keeper, postmaster, sockets
 from holdfast.store.embedded.account import Account
-from holdfast.store.embedded.home import Place, write_atomically
+from holdfast.store.embedded.home import HomePaths, write_atomically
 from holdfast.store.embedded.locks import POLL_SECONDS
 
 LOG_BYTES_MAX = 10_000_000
@@ -25,7 +25,7 @@ TAIL_LINES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StartRecord:
     """The server last started in a place. `root` unmasks a record that came with a copied home."""
 
     root: str
@@ -35,16 +35,18 @@ class Record:
     settings: Mapping[str, str]
 
 
-def read_record(place: Place) -> Record | None:
+def read_record(place: HomePaths) -> StartRecord | None:
     """Return what was started here last, or `None` if nothing was."""
     try:
-        record = Record(**json.loads(place.record.read_bytes()))
+        record = StartRecord(**json.loads(place.record.read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
     return record if record.root == str(place.root) else None
 
 
-def launch(place: Place, settings: Mapping[str, str], *, account: Account | None, lock: int, deadline: float) -> Record:
+def launch(
+    place: HomePaths, settings: Mapping[str, str], *, account: Account | None, lock: int, deadline: float
+) -> StartRecord:
     """Start the server of a place and return when it accepts connections.
 
     `lock` is the server lock, taken: from here on it belongs to every process of the new server.
@@ -59,7 +61,7 @@ def launch(place: Place, settings: Mapping[str, str], *, account: Account | None
         cluster.create_data(data, tools, account, lock=lock, is_durable=is_durable, deadline=deadline)
     former = read_record(place)
     folder = sockets.prepare(place.root, Path(former.socket_directory) if former else None, account)
-    record = Record(
+    record = StartRecord(
         root=str(place.root),
         version=tools.version,
         data=str(data),
@@ -82,7 +84,7 @@ def launch(place: Place, settings: Mapping[str, str], *, account: Account | None
     return record
 
 
-def _choose_tools(place: Place) -> binaries.Binaries:
+def _choose_tools(place: HomePaths) -> binaries.Binaries:
     """Find programs for the data that are there, else the best ones."""
     major = place.major()
     if major is None:
@@ -98,7 +100,7 @@ def _choose_tools(place: Place) -> binaries.Binaries:
         ) from missing
 
 
-def _start_keeper(place: Place, command: list[str], account: Account | None, lock: int) -> int:
+def _start_keeper(place: HomePaths, command: list[str], account: Account | None, lock: int) -> int:
     """Start the keeper and return a descriptor that reads as ended once the keeper is gone."""
     alive, held_by_keeper = os.pipe()
     order = keeper.describe(
@@ -154,7 +156,7 @@ def log_tail(log: Path, *, from_byte: int = 0) -> str:
     return "\n".join(lines[-TAIL_LINES:])
 
 
-def _failed(place: Place, log_bytes: int) -> Unavailable:
+def _failed(place: HomePaths, log_bytes: int) -> Unavailable:
     tail = log_tail(place.log, from_byte=log_bytes)
     return Unavailable(
         f"PostgreSQL ended while starting in {place.root}:\n{tail or '(it said nothing)'}\n",

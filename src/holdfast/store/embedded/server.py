@@ -19,8 +19,8 @@ from holdfast.store.embedded import account as accounts
 from holdfast.store.embedded import cluster, locks, postmaster, sockets
 from holdfast.store.embedded import home as homes
 from holdfast.store.embedded.account import Account
-from holdfast.store.embedded.home import Place
-from holdfast.store.embedded.launch import Record, launch, log_tail, read_record
+from holdfast.store.embedded.home import HomePaths
+from holdfast.store.embedded.launch import StartRecord, launch, log_tail, read_record
 
 
 class Share:
@@ -124,8 +124,8 @@ def start(home: Path, *, settings: Mapping[str, str] | None = None, start_second
 
 
 def _attach_or_launch(
-    place: Place, settings: Mapping[str, str], account: Account | None, deadline: float
-) -> tuple[str, Record]:
+    place: HomePaths, settings: Mapping[str, str], account: Account | None, deadline: float
+) -> tuple[str, StartRecord]:
     """Attach to a server that is ready, else wait until no process of one is left and start anew."""
     while True:
         lock = locks.open_file(place.server_lock)
@@ -149,7 +149,7 @@ def _is_serving(data: Path, socket_directory: Path) -> bool:
     return found is not None and found.is_ready and sockets.answers(socket_directory)
 
 
-def _too_slow(place: Place, seconds_max: float) -> Unavailable:
+def _too_slow(place: HomePaths, seconds_max: float) -> Unavailable:
     tail = log_tail(place.log)
     return Unavailable(
         f"The embedded database in {place.root} was not ready in {seconds_max:g} s. Its log ends:\n{tail}\n",

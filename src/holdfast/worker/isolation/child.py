@@ -36,18 +36,36 @@ from holdfast.core.tasks.outcome import Lost
 from holdfast.engine.datasets.stage import AttemptLease
 from holdfast.errors import HoldfastError
 from holdfast.execution.attempt_pool import Escaped, in_own_context
-from holdfast.execution.blocking_bridge import Beside
-from holdfast.execution.dataset_writer import Aside, AsyncWriter, BlockingWriter, Declared, NoDatasets, Writing
-from holdfast.execution.effect_runner import Governed
+from holdfast.execution.blocking_bridge import BlockingBridge
+from holdfast.execution.dataset_writer import (
+    AsyncWriter,
+    AttemptDatasets,
+    BlockingWriter,
+    DeclaredDatasets,
+    NoDatasets,
+    WriterLoop,
+)
+from holdfast.execution.effect_runner import EffectRunner
 from holdfast.execution.executor_calls import through_executor
 from holdfast.execution.notes import encoded_note
 from holdfast.execution.runner import OUTPUT_CODE, ended_by
 from holdfast.net.server_url import is_server
 from holdfast.store.database import Database
-from holdfast.worker.isolation.frames import Answered, Ended, Hello, Message, Ready, Said, Start, Stop, Unusable, frame
+from holdfast.worker.isolation.frames import (
+    AppUnusable,
+    AttemptEnded,
+    Hello,
+    Message,
+    NoteFrame,
+    Ready,
+    RequestAnswer,
+    Start,
+    StopAttempt,
+    frame,
+)
 from holdfast.worker.isolation.frames import receive_blocking as receive
 from holdfast.worker.isolation.memory_limit import MemoryLimit
-from holdfast.worker.isolation.requests import Questions
+from holdfast.worker.isolation.requests import AttemptRequests
 from holdfast.worker.supervisor import start_orders as wire_orders
 
 MEMORY_CODE = "DAG_TASK_EXECUTION_MEMORY_LIMIT"
@@ -65,7 +83,7 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         app = load_app(orders.app_ref, orders.packs)
     except HoldfastError as error:
-        connection.sendall(frame(Unusable(str(error))))
+        connection.sendall(frame(AppUnusable(str(error))))
         sys.exit(1)
     app.configure(replace(orders.settings, url=orders.url))
     connection.sendall(frame(Ready()))
@@ -83,9 +101,11 @@ class _Process:
         self._is_running = False
         url = app.settings.url or ""
         database = Database(url, sessions_max=1, prepare=app.settings.prepare)
-        self._declared = NoDatasets() if is_server(url) else Declared(database, app.settings.tenant, app.datasets)
-        self._aside: Aside | None = None
-        self._questions = Questions(self._send)
+        self._declared = (
+            NoDatasets() if is_server(url) else DeclaredDatasets(database, app.settings.tenant, app.datasets)
+        )
+        self._aside: WriterLoop | None = None
+        self._questions = AttemptRequests(self._send)
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -99,9 +119,9 @@ class _Process:
                 case Start():
                     self._stop = threading.Event()
                     self._starts.put(message)
-                case Answered():
+                case RequestAnswer():
                     self._questions.hear(message)
-                case Stop():
+                case StopAttempt():
                     self._stop.set()
                     if self._cancel is not None:
                         self._cancel()
@@ -115,7 +135,7 @@ class _Process:
         if self._is_running:
             raise SystemExit("The attempt was told to stop.")
 
-    def _attempt(self, start: Start) -> Ended:
+    def _attempt(self, start: Start) -> AttemptEnded:
         action = self._app.actions.get(start.action)
         if action is None:
             return _failed(Failure(code="action_not_found", message=f"action not found: {start.action}"))
@@ -127,7 +147,7 @@ class _Process:
         writing = self._writing(start)
         try:
             # A thread takes memory, which is not the attempt's.
-            with Beside() if action.executor is not None and _is_plain(action) else nullcontext() as beside:
+            with BlockingBridge() if action.executor is not None and _is_plain(action) else nullcontext() as beside:
                 self._is_running = True
                 limit.set()
                 value = self._call(action, self._context(action, start, writing), arguments, writing, beside)
@@ -139,7 +159,7 @@ class _Process:
             self._is_running = False
             limit.lift()
             ended = ended_by(error.error if isinstance(error, Escaped) else error, action.now)
-            return Ended(None, ended.failure, is_lost=isinstance(ended, Lost))
+            return AttemptEnded(None, ended.failure, is_lost=isinstance(ended, Lost))
         self._is_running = False
         limit.lift()
         return _completed(value, start.output_bytes_max, tuple(writing.commits))
@@ -149,8 +169,8 @@ class _Process:
         action: Action[..., Any],
         context: Context,
         arguments: dict[str, Any],
-        writing: Writing,
-        beside: Beside | None,
+        writing: AttemptDatasets,
+        beside: BlockingBridge | None,
     ) -> Any:
         if beside is not None:
             return self._execute_beside(action, context, arguments, writing, beside)
@@ -178,15 +198,15 @@ class _Process:
         action: Action[..., Any],
         context: Context,
         arguments: dict[str, Any],
-        writing: Writing,
-        beside: Beside,
+        writing: AttemptDatasets,
+        beside: BlockingBridge,
     ) -> Any:
         """Run the executor of plain code, which has this thread as it would have without one."""
-        stop, governed = self._stop, context._governed
-        assert isinstance(governed, Governed)
+        stop, effect_runner = self._stop, context._governed
+        assert isinstance(effect_runner, EffectRunner)
         awaited = replace(
             context,
-            _governed=governed.awaited(self._questions.ask),
+            _governed=effect_runner.awaited(self._questions.ask),
             _dataset=self._datasets(writing, is_blocking=False),
         )
 
@@ -212,13 +232,13 @@ class _Process:
         finally:
             self._cancel = None
 
-    def _writing(self, start: Start) -> Writing:
+    def _writing(self, start: Start) -> AttemptDatasets:
         lease = AttemptLease(int(start.task_id), start.attempt, uuid.UUID(start.lease_token))
-        return Writing(self._declared, lease)
+        return AttemptDatasets(self._declared, lease)
 
-    def _datasets(self, writing: Writing, *, is_blocking: bool) -> Callable[[str, int | None], DatasetWriter]:
+    def _datasets(self, writing: AttemptDatasets, *, is_blocking: bool) -> Callable[[str, int | None], DatasetWriter]:
         def writer(name: str, version: int | None) -> DatasetWriter:
-            self._aside = self._aside or Aside()
+            self._aside = self._aside or WriterLoop()
             dataset = self._declared.find(name, version)
             if is_blocking:
                 return BlockingWriter(writing, dataset, self._aside.wait)
@@ -226,7 +246,7 @@ class _Process:
 
         return writer
 
-    def _context(self, action: Action[..., Any], start: Start, writing: Writing) -> Context:
+    def _context(self, action: Action[..., Any], start: Start, writing: AttemptDatasets) -> Context:
         is_blocking = _is_plain(action)
         ask = self._questions.ask_blocking if is_blocking else self._questions.ask
         return Context(
@@ -238,9 +258,9 @@ class _Process:
             tags=start.tags,
             run_id=start.run_id,
             lease_token=start.lease_token,
-            _governed=Governed(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
+            _governed=EffectRunner(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
             _stop=self._stop,
-            _note=lambda kind, detail: self._send(Said(kind, encoded_note(detail).encode())),
+            _note=lambda kind, detail: self._send(NoteFrame(kind, encoded_note(detail).encode())),
             _dataset=self._datasets(writing, is_blocking=is_blocking),
             _now=action.now,
         )
@@ -257,23 +277,23 @@ def _is_plain(action: Action[..., Any]) -> bool:
     return not inspect.iscoroutinefunction(action.function)
 
 
-def _completed(value: Any, bytes_max: int, commits: tuple[Commit, ...]) -> Ended:
+def _completed(value: Any, bytes_max: int, commits: tuple[Commit, ...]) -> AttemptEnded:
     try:
-        return Ended(json_codec.encode(value, bytes_max=bytes_max, what="output"), None, commits=commits)
+        return AttemptEnded(json_codec.encode(value, bytes_max=bytes_max, what="output"), None, commits=commits)
     except HoldfastError as error:
         return _failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
 
-def _failed(failure: Failure) -> Ended:
-    return Ended(None, failure)
+def _failed(failure: Failure) -> AttemptEnded:
+    return AttemptEnded(None, failure)
 
 
-def _out_of_memory(error: MemoryError, bytes_max: int | None) -> Ended:
+def _out_of_memory(error: MemoryError, bytes_max: int | None) -> AttemptEnded:
     failure = failure_of(error)
     if bytes_max is not None:
         message = f"The attempt needed more than the {bytes_max} bytes of memory it may use."
         failure = replace(failure, code=MEMORY_CODE, message=message)
-    return Ended(None, failure, is_spent=True)
+    return AttemptEnded(None, failure, is_spent=True)
 
 
 def _tie_life_to(worker_pid: int) -> None:

@@ -40,7 +40,7 @@ class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     output_bytes_max: int
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
+class StopAttempt(msgspec.Struct, frozen=True, tag=True):
     """Worker: the attempt should end; it was canceled, is late, or lost its lease."""
 
 
@@ -48,27 +48,27 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """Process: the app is loaded."""
 
 
-class Unusable(msgspec.Struct, frozen=True, tag=True):
+class AppUnusable(msgspec.Struct, frozen=True, tag=True):
     """Process: the app cannot be loaded."""
 
     message: str
 
 
-class Said(msgspec.Struct, frozen=True, tag=True):
+class NoteFrame(msgspec.Struct, frozen=True, tag=True):
     """Process: a note of the attempt; `detail` is JSON."""
 
     kind: str
     detail: bytes
 
 
-class Asked(msgspec.Struct, frozen=True, tag=True):
+class AttemptRequest(msgspec.Struct, frozen=True, tag=True):
     """Process: do this for the attempt, under its lease."""
 
     number: int
     request: Request
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ErrorFrame(msgspec.Struct, frozen=True):
     """An error on its way: the kind, and what it says."""
 
     kind: str
@@ -77,15 +77,15 @@ class Trouble(msgspec.Struct, frozen=True):
     advice: str
 
 
-class Answered(msgspec.Struct, frozen=True, tag=True):
+class RequestAnswer(msgspec.Struct, frozen=True, tag=True):
     """Worker: what came of a request, or the error."""
 
     number: int
     answer: Answer | None = None
-    trouble: Trouble | None = None
+    trouble: ErrorFrame | None = None
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
     """Process: how the attempt ended. `is_lost`: nobody can say; `is_spent`: the process should not run another."""
 
     output: bytes | None
@@ -101,7 +101,9 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
         return Completed(self.output, self.commits)
 
 
-Message: TypeAlias = Hello | Start | Stop | Ready | Unusable | Said | Asked | Answered | Ended
+Message: TypeAlias = (
+    Hello | Start | StopAttempt | Ready | AppUnusable | NoteFrame | AttemptRequest | RequestAnswer | AttemptEnded
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Message] = msgspec.msgpack.Decoder(Message).decode

@@ -21,8 +21,8 @@ from holdfast.core.tasks.classify import RetryReason
 from holdfast.core.tasks.failure import LOST_CODE, Failure
 from holdfast.core.tasks.outcome import Canceled, Lost, Outcome, Released
 from holdfast.execution.runner import CANCELED, FENCED, timed_out, verdict_of
-from holdfast.execution.running_attempt import FOREVER, Held
-from holdfast.worker.isolation.frames import Ended, Start
+from holdfast.execution.running_attempt import FOREVER, RunningAttempt
+from holdfast.worker.isolation.frames import AttemptEnded, Start
 from holdfast.worker.isolation.process import IsolatedProcess, Unstartable
 from holdfast.worker.supervisor.start_orders import Orders
 
@@ -44,7 +44,7 @@ class Isolated:
         self._idle: list[IsolatedProcess] = []
         self._all: set[IsolatedProcess] = set()
 
-    async def run(self, context: Context, held: Held) -> Outcome:
+    async def run(self, context: Context, held: RunningAttempt) -> Outcome:
         """Run one attempt to its outcome; when this returns, its code runs no more."""
         held.deadline_at = FOREVER
         try:
@@ -100,7 +100,7 @@ class Isolated:
         self._all.discard(process)
         await process.end()
 
-    async def _attempt(self, process: IsolatedProcess, context: Context, held: Held) -> Outcome:
+    async def _attempt(self, process: IsolatedProcess, context: Context, held: RunningAttempt) -> Outcome:
         timeout = held.plan.policy.timeout_seconds
         if timeout is not None:
             held.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
@@ -118,7 +118,7 @@ class Isolated:
             await self._force(process, talk, held)
             return verdict_of(held)
 
-    def _start(self, context: Context, held: Held) -> Start:
+    def _start(self, context: Context, held: RunningAttempt) -> Start:
         return Start(
             action=context.action,
             input=held.claimed.input,
@@ -133,7 +133,9 @@ class Isolated:
             output_bytes_max=self._output_bytes_max,
         )
 
-    async def _force(self, process: IsolatedProcess, talk: asyncio.Task[Ended | None], held: Held) -> None:
+    async def _force(
+        self, process: IsolatedProcess, talk: asyncio.Task[AttemptEnded | None], held: RunningAttempt
+    ) -> None:
         """Make the attempt end: ask, insist, kill."""
         began = time.monotonic()
         process.ask_to_stop()
@@ -147,13 +149,13 @@ class Isolated:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([talk])
 
-    def _grace(self, held: Held) -> float:
+    def _grace(self, held: RunningAttempt) -> float:
         """Less than usual when the lease will not last: the process must be dead before it ends."""
         left = held.overdue_at - time.monotonic() if held.verdict == FENCED else FOREVER
         return max(0.0, min(self._grace_seconds, left / 2))
 
 
-async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: Held) -> None:
+async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: RunningAttempt) -> None:
     """Wait for the end, at most until an instant that may come nearer when somebody asks again to stop."""
     while not talk.done() and (left := instant() - time.monotonic()) > 0:
         try:
@@ -162,7 +164,7 @@ async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: He
             _heard(held)
 
 
-def _heard(held: Held) -> None:
+def _heard(held: RunningAttempt) -> None:
     """A cancellation was taken note of; the task that runs attempts goes on."""
     if held.task is not None:
         held.task.uncancel()
@@ -172,7 +174,7 @@ def _noted(context: Context) -> Callable[[str, bytes], None]:
     return lambda kind, detail: context._note(kind, json.loads(detail))
 
 
-def _outcome(ended: Ended | None, process: IsolatedProcess) -> Outcome:
+def _outcome(ended: AttemptEnded | None, process: IsolatedProcess) -> Outcome:
     if ended is not None:
         return ended.outcome()
     return Lost(Failure(code=LOST_CODE, message=f"The process of the attempt {process.how_it_died}."))

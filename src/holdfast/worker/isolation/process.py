@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.execution.effect_store import Answer, Ask
 from holdfast.worker.isolation.frames import (
-    Answered,
-    Asked,
-    Ended,
+    AppUnusable,
+    AttemptEnded,
+    AttemptRequest,
     Hello,
+    NoteFrame,
     Ready,
-    Said,
+    RequestAnswer,
     Start,
-    Stop,
-    Unusable,
+    StopAttempt,
     frame,
     receive,
 )
@@ -69,7 +69,7 @@ class IsolatedProcess:
         match answer:
             case Ready():
                 return
-            case Unusable(message):
+            case AppUnusable(message):
                 raise Unstartable(message)
             case _:
                 await self._wait()
@@ -79,19 +79,19 @@ class IsolatedProcess:
     def is_usable(self) -> bool:
         return self._process is not None and self._process.returncode is None and not self._is_spent
 
-    async def run(self, start: Start, note: Callable[[str, bytes], None], ask: Ask) -> Ended | None:
+    async def run(self, start: Start, note: Callable[[str, bytes], None], ask: Ask) -> AttemptEnded | None:
         """Run one attempt; None if the process died of it. Afterwards nothing of the attempt runs any more."""
         assert self._reader is not None and self._writer is not None
         self._writer.write(frame(start))
         while True:
             match await receive(self._reader):
-                case Said(kind, detail):
+                case NoteFrame(kind, detail):
                     note(kind, detail)
-                case Asked(number, request):
+                case AttemptRequest(number, request):
                     answering = asyncio.create_task(self._answer(number, ask(request)))
                     self._answering.add(answering)
                     answering.add_done_callback(self._answering.discard)
-                case Ended() as ended:
+                case AttemptEnded() as ended:
                     self._is_spent = self._is_spent or ended.is_spent
                     return ended
                 case _:
@@ -103,15 +103,15 @@ class IsolatedProcess:
         """Answer one question; whatever goes wrong is told to the code that asked."""
         assert self._writer is not None
         try:
-            answered = Answered(number, answer=await asked)
+            answered = RequestAnswer(number, answer=await asked)
         except Exception as error:  # noqa: BLE001 - the process waits for an answer, whatever it is
-            answered = Answered(number, trouble=trouble_of(error))
+            answered = RequestAnswer(number, trouble=trouble_of(error))
         if not self._writer.is_closing():
             self._writer.write(frame(answered))
 
     def ask_to_stop(self) -> None:
         assert self._writer is not None
-        self._writer.write(frame(Stop()))
+        self._writer.write(frame(StopAttempt()))
 
     def signal(self, which: signal.Signals) -> None:
         """Signal the process and everything it started in its group."""

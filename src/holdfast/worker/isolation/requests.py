@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 from holdfast import errors
 from holdfast.execution.effect_store import Answer, Request
-from holdfast.worker.isolation.frames import Answered, Asked, Trouble
+from holdfast.worker.isolation.frames import AttemptRequest, ErrorFrame, RequestAnswer
 
 KINDS: dict[str, type[errors.HoldfastError]] = {
     kind.__name__: kind
@@ -21,10 +21,10 @@ KINDS: dict[str, type[errors.HoldfastError]] = {
 }
 
 
-class Questions:
+class AttemptRequests:
     """Asked by the code of the attempt, heard by the thread that listens."""
 
-    def __init__(self, send: Callable[[Asked], None]) -> None:
+    def __init__(self, send: Callable[[AttemptRequest], None]) -> None:
         self._send = send
         self._numbers = itertools.count(1)
         self._open: dict[int, Future[Answer]] = {}
@@ -37,7 +37,7 @@ class Questions:
         """From plain code: awaiting it never suspends."""
         return self._put(request).result()
 
-    def hear(self, answered: Answered) -> None:
+    def hear(self, answered: RequestAnswer) -> None:
         """An answer to a question that nobody waits for any more is let go."""
         waiting = self._open.pop(answered.number, None)
         if waiting is None or not waiting.set_running_or_notify_cancel():
@@ -51,17 +51,17 @@ class Questions:
     def _put(self, request: Request) -> Future[Answer]:
         number = next(self._numbers)
         waiting = self._open[number] = Future()
-        self._send(Asked(number, request))
+        self._send(AttemptRequest(number, request))
         return waiting
 
 
-def trouble_of(error: Exception) -> Trouble:
+def trouble_of(error: Exception) -> ErrorFrame:
     """An error of the engine as it is, any other by its name."""
     if isinstance(error, errors.HoldfastError):
-        return Trouble(type(error).__name__, error.detail, error.code, error.advice)
-    return Trouble("Unavailable", f"{type(error).__name__}: {error}", "unavailable", "")
+        return ErrorFrame(type(error).__name__, error.detail, error.code, error.advice)
+    return ErrorFrame("Unavailable", f"{type(error).__name__}: {error}", "unavailable", "")
 
 
-def _error_of(trouble: Trouble) -> errors.HoldfastError:
+def _error_of(trouble: ErrorFrame) -> errors.HoldfastError:
     kind = KINDS.get(trouble.kind, errors.HoldfastError)
     return kind(trouble.detail, code=trouble.code, advice=trouble.advice)

@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Set
 
 from holdfast.engine.leases import Report, Settled
-from holdfast.store.database import AWAY, STATEMENT_SECONDS_MAX, TROUBLE
+from holdfast.store.database import ANY_DB_ERROR, STATEMENT_SECONDS_MAX, TRANSIENT
 
 log = logging.getLogger("holdfast.worker")
 
@@ -26,7 +26,7 @@ ERRORS_MAX = 10
 """How often the database may answer with an error that time need not mend (a table that somebody dropped)."""
 
 
-class Committing:
+class DatasetCommits:
     """What is being settled this way. `changed` is called when one is over, and when one has to be repeated."""
 
     def __init__(
@@ -82,8 +82,8 @@ class Committing:
             try:
                 async with self._room, asyncio.timeout(ANSWER_SECONDS_MAX):
                     settled = await self._settle(report)
-            except TROUBLE as error:
-                errors_left -= not isinstance(error, AWAY)
+            except ANY_DB_ERROR as error:
+                errors_left -= not isinstance(error, TRANSIENT)
                 if not errors_left:
                     raise
                 said = str(error) or type(error).__name__

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.authoring.action import Action, Bound
+from holdfast.authoring.action import Action, BoundAction
 from holdfast.authoring.flow.flow import BoundFlow
 from holdfast.authoring.schedule import Schedule
 from holdfast.codec import json_codec
@@ -36,8 +36,8 @@ async def _draft(
 ) -> ScheduleDraft:
     target = schedule.target
     rules: dict[str, Any] = {}
-    is_flow = not isinstance(target, Action | Bound)
-    if isinstance(target, Action | Bound):
+    is_flow = not isinstance(target, Action | BoundAction)
+    if isinstance(target, Action | BoundAction):
         bound = target.options() if isinstance(target, Action) else target
         name, own = bound.action.name, bound.options
         rules = {

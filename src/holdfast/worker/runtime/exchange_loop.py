@@ -18,10 +18,10 @@ from functools import partial
 from holdfast.engine.leases import Settled
 from holdfast.execution.notes import Notes
 from holdfast.execution.running_attempt import FOREVER
-from holdfast.store.database import TROUBLE
-from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN, Hold
-from holdfast.worker.runtime.work_signal import Occasion
-from holdfast.worker.transport.contract import Line
+from holdfast.store.database import ANY_DB_ERROR
+from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN, RunningAttempts
+from holdfast.worker.runtime.work_signal import WorkSignal
+from holdfast.worker.transport.contract import Transport
 
 log = logging.getLogger("holdfast.worker")
 
@@ -31,19 +31,19 @@ AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
 """After which pause a worker looks again for work that others held, at first and at last."""
 
 
-def share_of(slots: int, flights: int) -> int:
+def share_of(slots: int, concurrent_exchanges: int) -> int:
     """What one exchange may ask for: the flights share the slots, but do not carry a handful each."""
-    return max(-(-slots // flights), min(-(-slots // 2), BATCH_SHARED_MIN))
+    return max(-(-slots // concurrent_exchanges), min(-(-slots // 2), BATCH_SHARED_MIN))
 
 
-class Flights:
+class ExchangeLoop:
     """The exchanges of one worker. They ask for work until it drains or stops; what it holds is reported either way."""
 
     def __init__(
         self,
-        line: Line,
-        hold: Hold,
-        occasion: Occasion,
+        line: Transport,
+        hold: RunningAttempts,
+        work_signal: WorkSignal,
         notes: Notes,
         *,
         slots: int,
@@ -51,10 +51,10 @@ class Flights:
     ) -> None:
         self._line = line
         self._hold = hold
-        self._occasion = occasion
+        self._occasion = work_signal
         self._notes = notes
         self._slots = slots
-        self._share = share_of(slots, line.flights)
+        self._share = share_of(slots, line.concurrent_exchanges)
         self._announce = announce
         self._asked = 0
         self._beside = 0
@@ -71,44 +71,46 @@ class Flights:
 
     async def run(self) -> None:
         """Exchange until stopped. A flight that fails for a reason that time does not mend ends the others too."""
-        beside = [self._exchange_beside(flight) for flight in range(1, self._line.flights)]
-        flights = [asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)]
+        beside = [self._exchange_beside(flight) for flight in range(1, self._line.concurrent_exchanges)]
+        concurrent_exchanges = [
+            asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)
+        ]
         try:
-            await asyncio.gather(*flights)
+            await asyncio.gather(*concurrent_exchanges)
         finally:
-            for flight in flights:
+            for flight in concurrent_exchanges:
                 flight.cancel()
-            await asyncio.gather(*flights, return_exceptions=True)
+            await asyncio.gather(*concurrent_exchanges, return_exceptions=True)
 
     async def _exchange_first(self) -> None:
         """The flight that is always there: it polls, carries the notes, mends the line, and ends a drain."""
-        occasion, poll_at = self._occasion, 0.0
+        work_signal, poll_at = self._occasion, 0.0
         while not self.is_stopping:
             if time.monotonic() >= poll_at:
-                occasion.ring()
+                work_signal.notify()
             want = self.want()
             if self._is_called_for(want):
                 if not await self.exchange(want):
                     continue
                 poll_at = time.monotonic() + self._line.poll_seconds * random.uniform(0.75, 1.25)
-                if occasion.may_have_work and self.want():
+                if work_signal.may_have_work and self.want():
                     # What was claimed starts now; what ends at once is reported with the next look, not behind it.
                     await asyncio.sleep(0)
                     continue
             if self.is_draining and self._hold.is_empty:
                 log.info("drained: nothing is left to do here; leaving")
                 self.is_drained = self.is_stopping = True
-                occasion.wake()
+                work_signal.wake()
                 return
             if self.want() or not self._hold.is_empty:
                 self._line.stand_by(is_free=self.want() > 0)
-            await occasion.wait(poll_at - time.monotonic() if self.want() else FOREVER)
+            await work_signal.wait(poll_at - time.monotonic() if self.want() else FOREVER)
 
     def _is_called_for(self, want: int) -> bool:
         """Whether the first flight has something to say, to ask, or to make good."""
-        occasion = self._occasion
-        has_to_say = bool(self._hold.reports) or occasion.has_notes_due
-        return has_to_say or not occasion.is_line_up or (want > 0 and occasion.may_have_work)
+        work_signal = self._occasion
+        has_to_say = bool(self._hold.reports) or work_signal.has_notes_due
+        return has_to_say or not work_signal.is_line_up or (want > 0 and work_signal.may_have_work)
 
     async def _exchange_beside(self, flight: int) -> None:
         """Exchange beside the first flight while there is much to say or to ask: over a long way, all save waiting."""
@@ -119,10 +121,10 @@ class Flights:
             with self._beside_the_first():
                 try:
                     await self._exchange_once(self.want())
-                except TROUBLE as error:
+                except ANY_DB_ERROR as error:
                     # What it carried goes with the first flight, which mends the line.
                     self._line.outage.failed("exchange", error)
-                    self._occasion.lose_line()
+                    self._occasion.lose_connection()
             # It may have been the last thing that a drain waits for, or have left slots that nobody asks for.
             self._occasion.wake()
 
@@ -156,22 +158,22 @@ class Flights:
             # What a beat finds from now on is for the next: these notes may be on their way by then.
             self._occasion.has_notes_due = False
             await self._exchange_once(want, self._notes)
-        except TROUBLE as error:
-            await self.lose_line(error)
+        except ANY_DB_ERROR as error:
+            await self.lose_connection(error)
             return False
         self._line.outage.answered("exchange")
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
 
     async def _exchange_once(self, want: int, notes: Notes | None = None) -> None:
-        sent_at, rings = time.monotonic(), self._occasion.rings
+        sent_at, notification_count = time.monotonic(), self._occasion.notification_count
         with self._hold.sending() as reports, self._asking(want):
             start = partial(self._hold.start, sent_at=sent_at, is_stopping=self.is_stopping)
             done = await self._line.exchange(reports, want, notes, now=sent_at, start=start)
             await self._hold.start(done.claimed, sent_at, is_stopping=self.is_stopping)
         self._announce(done.settled)
         if want:
-            self._occasion.looked(rings, may_have_more=done.may_have_more, has_found=bool(done.claimed))
+            self._occasion.looked(notification_count, may_have_more=done.may_have_more, has_found=bool(done.claimed))
             self._look_again(done.has_missed)
 
     def _look_again(self, has_missed: bool) -> None:
@@ -183,7 +185,7 @@ class Flights:
         self._again_seconds = min(self._again_seconds * 2, AGAIN_SECONDS_MAX)
 
     def _ring_again(self) -> None:
-        self._occasion.ring()
+        self._occasion.notify()
         self._occasion.wake()
 
     async def _resume(self) -> None:
@@ -210,10 +212,10 @@ class Flights:
         finally:
             self._asked -= want
 
-    async def lose_line(self, error: Exception) -> None:
+    async def lose_connection(self, error: Exception) -> None:
         self.trouble = error
         self._line.outage.failed("exchange", error)
-        self._occasion.lose_line()
+        self._occasion.lose_connection()
         self._occasion.has_notes_due = bool(self._notes)
         if self._none_beside.is_set():
             self._line.drop()

@@ -17,11 +17,11 @@ from typing import Protocol
 
 from holdfast.engine.leases import Report
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
-from holdfast.execution.running_attempt import HAND_BACK_SECONDS, Held, kill_at, overdue_at
-from holdfast.store.database import TROUBLE
+from holdfast.execution.running_attempt import HAND_BACK_SECONDS, RunningAttempt, kill_at, overdue_at
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.outage import Outage
-from holdfast.worker.runtime.unsettled_leases import Keeping
-from holdfast.worker.transport.contract import Pulse
+from holdfast.worker.runtime.unsettled_leases import UnsettledLeases
+from holdfast.worker.transport.contract import HeartbeatChannel
 
 log = logging.getLogger("holdfast.worker")
 
@@ -32,12 +32,12 @@ BUSY_SHARE = 0.75
 """How much of the pause between two beats is left out after one that found leases busy."""
 
 
-class Body(Protocol):
+class LeaseEvents(Protocol):
     """What the heart acts upon; called from the heart's thread."""
 
-    def on_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None: ...
+    def on_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None: ...
 
-    def on_fence(self, entries: list[Held]) -> None: ...
+    def on_fence(self, entries: list[RunningAttempt]) -> None: ...
 
     def on_overdue(self) -> Sequence[Report] | None:
         """What can be handed back before the process ends; None if it may not end."""
@@ -52,15 +52,15 @@ class Body(Protocol):
         ...
 
 
-class Heart:
+class HeartbeatThread:
     """Beats for one worker until `close`."""
 
     def __init__(
         self,
-        pulse: Pulse,
-        held: dict[int, Held],
+        pulse: HeartbeatChannel,
+        held: dict[int, RunningAttempt],
         ended: Callable[[], Sequence[Report]],
-        body: Body,
+        body: LeaseEvents,
         *,
         lease_seconds: float,
         heartbeat_seconds: float,
@@ -71,7 +71,7 @@ class Heart:
         self._outage = outage
         self._pulse = pulse
         self._held = held
-        self._keeping = Keeping(ended)
+        self._keeping = UnsettledLeases(ended)
         self._body = body
         self._lease_seconds = lease_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -122,7 +122,7 @@ class Heart:
             await self._guard(entries, time.monotonic())
         await self._pulse.close()
 
-    async def _beat(self, entries: list[Held], now: float, *, young_seconds: float) -> None:
+    async def _beat(self, entries: list[RunningAttempt], now: float, *, young_seconds: float) -> None:
         """Renew what is older than `young_seconds`; young attempts usually end before they need it."""
         due = {
             entry.claimed.task_id: entry
@@ -134,7 +134,7 @@ class Heart:
             async with asyncio.timeout(min(BEAT_SECONDS_MAX, self._heartbeat_seconds)):
                 leases = {task_id: entry.claimed.lease_token for task_id, entry in due.items()}
                 beat = await self._pulse.beat(leases, ended, self._health())
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             self._outage.failed("heartbeat", error)
             self._pulse.drop()
             return
@@ -147,7 +147,7 @@ class Heart:
         self._keeping.kept(beat.kept, now)
         self._body.on_beat(beat, due)
 
-    async def _guard(self, entries: list[Held], now: float) -> None:
+    async def _guard(self, entries: list[RunningAttempt], now: float) -> None:
         if fenced := [entry for entry in entries if entry.fence_at <= now and entry.claimed.task_id in self._held]:
             self._body.on_fence(fenced)
         if overdue_at(self._held.copy().values()) <= now and (rest := self._body.on_overdue()) is not None:
@@ -161,5 +161,5 @@ class Heart:
         try:
             async with asyncio.timeout(seconds_max):
                 await self._pulse.hand_back(reports)
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             log.warning("could not hand back: %s", str(error) or type(error).__name__)

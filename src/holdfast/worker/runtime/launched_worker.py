@@ -25,15 +25,15 @@ from holdfast.engine.leases import Claimed, report_of
 from holdfast.errors import LeaseLost, Unavailable
 from holdfast.net.server_url import is_server
 from holdfast.settings.settings import Settings
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.worker.isolation.pool import Isolated
 from holdfast.worker.runtime.startup_retry import once_there
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.child import leave
-from holdfast.worker.supervisor.kill_timer import Fuse
-from holdfast.worker.supervisor.start_orders import Ending, Orders
+from holdfast.worker.supervisor.kill_timer import KillTimer
+from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 from holdfast.worker.transport.contract import LaunchedLine
-from holdfast.worker.transport.database import DirectLine
+from holdfast.worker.transport.database import DatabaseTransport
 
 log = logging.getLogger("holdfast.worker")
 
@@ -43,7 +43,7 @@ TRIES_MAX = 20
 """How often a dispatcher that does not answer is asked again."""
 
 
-class AttachedWorker(Worker):
+class SingleAttemptWorker(Worker):
     """One attempt and no more."""
 
     def __init__(self, line: LaunchedLine, *arguments: Any, **options: Any) -> None:
@@ -80,8 +80,8 @@ class AttachedWorker(Worker):
                     if not is_early or self._flights.is_stopping:
                         raise
                     await asyncio.sleep(EARLY_SECONDS)
-                except TROUBLE as error:
-                    await self._flights.lose_line(error)
+                except ANY_DB_ERROR as error:
+                    await self._flights.lose_connection(error)
                     break
                 else:
                     return
@@ -111,19 +111,19 @@ class AttachedWorker(Worker):
 
 
 @asynccontextmanager
-async def line_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
+async def transport_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
     """The way to the dispatcher: its database, or its server, whose pace is kept."""
     seconds = settings.worker.launch_seconds
     if is_server(url):
-        from holdfast.worker.transport.http import HttpLine, fetch_terms
+        from holdfast.worker.transport.http import HttpTransport, fetch_terms
 
-        yield HttpLine(url, await once_there(partial(fetch_terms, url, settings), seconds_max=seconds))
+        yield HttpTransport(url, await once_there(partial(fetch_terms, url, settings), seconds_max=seconds))
         return
     async with AsyncExitStack() as stack:
         engine = await once_there(
             lambda: stack.enter_async_context(Engine(url, settings, sessions_max=4)), seconds_max=seconds
         )
-        yield DirectLine(engine)
+        yield DatabaseTransport(engine)
 
 
 async def run_attached(
@@ -131,11 +131,11 @@ async def run_attached(
 ) -> bool:
     """Be the worker that was launched for this attempt; whether it settled it."""
     name = f"launched:{task_id}.{attempt}"
-    fuse = Fuse()
-    async with line_to(url, replace(app.settings, url=url)) as line:
+    kill_timer = KillTimer()
+    async with transport_to(url, replace(app.settings, url=url)) as line:
         settings = line.settings
         orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
-        worker = AttachedWorker(
+        worker = SingleAttemptWorker(
             line,
             app.actions,
             flows={} if is_server(url) else app.flows,
@@ -143,13 +143,13 @@ async def run_attached(
             version=app.version,
             isolator=Isolated(orders),
             datasets=app.datasets,
-            publish=lambda _worker_id, kill_at: fuse.set(kill_at),
-            exit_process=lambda: leave(Ending.OVERDUE),
+            publish=lambda _worker_id, kill_at: kill_timer.set(kill_at),
+            exit_process=lambda: leave(ExitCode.OVERDUE),
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
         loop.add_signal_handler(signal.SIGINT, lambda: worker.stop(within_seconds=0.0))
         is_settled = await worker.run_attached(task_id, attempt, token)
         if not worker.is_idle:
-            leave(Ending.OVERDUE)
+            leave(ExitCode.OVERDUE)
         return is_settled

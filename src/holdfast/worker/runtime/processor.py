@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast._internal.event_loop_thread import OwnLoop
+from holdfast._internal.event_loop_thread import EventLoopThread
 from holdfast.authoring.action import Action, in_process
 from holdfast.core.values import bounds
 from holdfast.engine.dispatch_transaction import dispatched_by, not_dispatched
@@ -29,15 +29,15 @@ from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import HoldfastError, Invalid, LeaseLost, Unavailable
 from holdfast.execution.dataset_writer import Datasets
 from holdfast.execution.runner import FENCED, INTERRUPTED
-from holdfast.execution.running_attempt import FOREVER, Rules
+from holdfast.execution.running_attempt import FOREVER, PolicyOverrides
 from holdfast.settings.settings import Settings
-from holdfast.store.database import TROUBLE, is_refusal
-from holdfast.store.resolve import find_place
+from holdfast.store.database import ANY_DB_ERROR, is_refusal
+from holdfast.store.resolve import resolve_database
 from holdfast.store.statements import sql
 from holdfast.worker.runtime.worker import Worker
-from holdfast.worker.transport.database import DirectLine
+from holdfast.worker.transport.database import DatabaseTransport
 
-__all__ = ["Processed", "Processor", "Rules", "SyncProcessor"]
+__all__ = ["PolicyOverrides", "Processed", "Processor", "SyncProcessor"]
 
 _ATTEMPT_DECISION = sql("attempt_decision")
 
@@ -59,7 +59,7 @@ class Processed(msgspec.Struct, frozen=True):
 _NOTHING = Processed(processed=False)
 
 
-class Workable(Protocol):
+class ProcessorApp(Protocol):
     """What an app has that a processor needs."""
 
     @property
@@ -76,7 +76,13 @@ class Processor:
     """Open it with `async with app.processor() as p`."""
 
     def __init__(
-        self, app: Workable, *, name: str, queues: Sequence[str] | None, rules: Rules, lease_seconds: float | None
+        self,
+        app: ProcessorApp,
+        *,
+        name: str,
+        queues: Sequence[str] | None,
+        rules: PolicyOverrides,
+        lease_seconds: float | None,
     ) -> None:
         _check(rules)
         self._app = app
@@ -90,7 +96,7 @@ class Processor:
 
     async def __aenter__(self) -> Processor:
         app, self._turn = self._app, asyncio.Lock()
-        place = await asyncio.to_thread(find_place, app.settings, None)
+        place = await asyncio.to_thread(resolve_database, app.settings, None)
         self._stack.callback(place.close)
         try:
             settings = _with_lease(app.settings, self._lease_seconds)
@@ -127,7 +133,7 @@ class _OneSlot(Worker):
     """A worker that waits for its caller before it takes the next task. There may be nobody to launch one."""
 
     def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
-        direct = DirectLine(engine)
+        direct = DatabaseTransport(engine)
         super().__init__(direct, *arguments, slots=1, runs_launched=True, **options)
         self._engine = engine
         self._direct = direct
@@ -177,7 +183,7 @@ class _OneSlot(Worker):
             await self._loops.reap()
             await self._loops.reconcile()
             await self._loops.runs()
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             log.warning("could not look for lost and due work: %s", error)
 
     async def _talk(self, want: int) -> None:
@@ -218,7 +224,7 @@ class SyncProcessor:
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
         advice = "Use `with app.sync_processor() as p:`, in the process that works with it."
-        self._loop = OwnLoop("processor", processor, advice=advice)
+        self._loop = EventLoopThread("processor", processor, advice=advice)
 
     def __enter__(self) -> SyncProcessor:
         self._loop.enter()
@@ -247,7 +253,7 @@ def _with_lease(settings: Settings, lease_seconds: float | None) -> Settings:
     return replace(settings, worker=replace(worker, lease_seconds=lease_seconds, heartbeat_seconds=beat))
 
 
-def _check(rules: Rules) -> None:
+def _check(rules: PolicyOverrides) -> None:
     if rules.max_attempts is not None and rules.max_attempts < 1:
         raise Invalid("max_attempts must be at least 1.", code="invalid_policy")
     if rules.default_timeout_seconds is not None and rules.default_timeout_seconds <= 0:

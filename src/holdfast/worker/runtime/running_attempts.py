@@ -26,9 +26,9 @@ from holdfast.execution.attempt_pool import Attempts
 from holdfast.execution.dataset_writer import Datasets
 from holdfast.execution.notes import Notes
 from holdfast.execution.runner import CANCELED, FENCED, INTERRUPTED, Isolator, Runner
-from holdfast.execution.running_attempt import Held, Plan, Rules, kill_at
-from holdfast.worker.runtime.dataset_commits import Committing
-from holdfast.worker.transport.contract import Line
+from holdfast.execution.running_attempt import AttemptPlan, PolicyOverrides, RunningAttempt, kill_at
+from holdfast.worker.runtime.dataset_commits import DatasetCommits
+from holdfast.worker.transport.contract import Transport
 
 BATCH_MAX = 2_000
 BATCH_SHARED_MIN = 100
@@ -36,12 +36,12 @@ BATCH_SHARED_MIN = 100
 BATCH_FOLLOWERS_MAX = 2_000
 
 
-class Hold:
+class RunningAttempts:
     """What one worker holds. `changed` is called whenever an attempt ends; `share` is what one exchange may ask for."""
 
     def __init__(
         self,
-        line: Line,
+        line: Transport,
         actions: Mapping[str, Action[..., Any]],
         *,
         slots: int,
@@ -52,14 +52,14 @@ class Hold:
         announce: Callable[[Settled], None],
         publish: Callable[[float], None],
         changed: Callable[[], None],
-        rules: Rules | None = None,
+        rules: PolicyOverrides | None = None,
     ) -> None:
         if isolator is None:
             _refuse_isolated(actions)
-        self.entries: dict[int, Held] = {}
+        self.entries: dict[int, RunningAttempt] = {}
         self.reports: list[Report] = []
         self._under_way: list[list[Report]] = []
-        self.committing = Committing(line.settle_alone, announce, changed)
+        self.committing = DatasetCommits(line.settle_alone, announce, changed)
         self.declared = line.declared(datasets)
         self.settings = line.settings.worker
         self.begun_count = 0
@@ -67,7 +67,7 @@ class Hold:
         self._decides = line.decides
         self._failures = FailureLog()
         self._batch_bytes_max = line.batch_bytes_max
-        self._batch_max = BATCH_MAX if line.flights == 1 else max(share, BATCH_SHARED_MIN)
+        self._batch_max = BATCH_MAX if line.concurrent_exchanges == 1 else max(share, BATCH_SHARED_MIN)
         self._actions = actions
         self._isolator = isolator
         self._publish = publish
@@ -75,14 +75,14 @@ class Hold:
         self._changed = changed
         self._rules = rules
         self._given_up: deque[tuple[int, Any]] = deque(maxlen=2 * slots)
-        self._plans: dict[tuple[int, int], Plan] = {}
+        self._plans: dict[tuple[int, int], AttemptPlan] = {}
         self._threads = ThreadPoolExecutor(slots, "holdfast-action")
         self._attempts = Attempts(self._run, self._ended)
         self._runner = Runner(
             threads=self._threads,
             isolator=isolator,
             output_bytes_max=line.settings.limits.output_bytes_max,
-            ledger=line.ledger,
+            effect_store=line.effect_store,
             note=notes.add,
             declared=self.declared,
         )
@@ -99,7 +99,7 @@ class Hold:
             mine = [one for one in claimed if one.task_id not in ours]
         plans = await self._plans_for(mine)
         lease_seconds = self.settings.lease_seconds
-        entries = [Held(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
+        entries = [RunningAttempt(one, plans[one.lane_id, one.policy_id], lease_seconds, sent_at) for one in mine]
         if not entries:
             return
         self.entries.update({entry.claimed.task_id: entry for entry in entries})
@@ -118,7 +118,7 @@ class Hold:
         with self._publishing:
             self._publish(kill_at(self.entries.copy().values()))
 
-    async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], Plan]:
+    async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], AttemptPlan]:
         """How to run what was claimed: one plan per lane and policy, made when first met."""
         pairs = {(one.lane_id, one.policy_id) for one in claimed}
         if fresh := [pair for pair in pairs if pair not in self._plans]:
@@ -128,10 +128,10 @@ class Hold:
                 lane, policy = names.lane(lane_id), names.policy(policy_id)
                 if self._rules is not None:
                     policy = self._rules.applied(policy)
-                self._plans[lane_id, policy_id] = Plan(self._actions[lane.action], lane, policy)
+                self._plans[lane_id, policy_id] = AttemptPlan(self._actions[lane.action], lane, policy)
         return self._plans
 
-    def _run(self, held: Held) -> Awaitable[Outcome]:
+    def _run(self, held: RunningAttempt) -> Awaitable[Outcome]:
         """Begin one attempt, wherever its code is to run."""
         held.is_started = True
         if held.verdict is not None:
@@ -145,7 +145,7 @@ class Hold:
             return self._isolator.run(self._runner.context(held), held)
         return self._runner.run(held)
 
-    def _ended(self, held: Held, outcome: Outcome) -> None:
+    def _ended(self, held: RunningAttempt, outcome: Outcome) -> None:
         """Queue the report of one attempt, and log a failure."""
         self.entries.pop(held.claimed.task_id, None)
         if held.verdict == INTERRUPTED and isinstance(outcome, Lost):
@@ -163,13 +163,13 @@ class Hold:
                 self._failures.tell(held.plan.lane.action, report, held.plan.policy if self._decides else None)
         self._changed()
 
-    def _report(self, held: Held, outcome: Outcome) -> Report:
+    def _report(self, held: RunningAttempt, outcome: Outcome) -> Report:
         report = report_of(held.claimed, outcome, leased_at=held.renewed_at)
         if self._rules is None:
             return report
         return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_letters)
 
-    def interrupt(self, entries: Iterable[Held], verdict: str) -> None:
+    def interrupt(self, entries: Iterable[RunningAttempt], verdict: str) -> None:
         """Tell attempts to stop, and why. The first verdict stands."""
         for held in list(entries):
             if held.verdict is None:
@@ -202,7 +202,7 @@ class Hold:
         """How many tasks take up a slot."""
         return len(self.entries) + len(self.committing)
 
-    def snapshot(self) -> list[Held]:
+    def snapshot(self) -> list[RunningAttempt]:
         """What is held at this moment, for another thread."""
         return list(self.entries.copy().values())
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.store.database import AWAY, MISTAKEN
+from holdfast.store.database import BAD_CREDENTIALS, TRANSIENT
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ async def once_there(
     while True:
         try:
             return await ask()
-        except AWAY as error:
+        except TRANSIENT as error:
             left_seconds = until - time.monotonic()
             if is_lasting(error) or left_seconds <= 0 or is_over():
                 raise
@@ -50,6 +50,6 @@ def is_lasting(error: BaseException) -> bool:
     if isinstance(cause, socket.gaierror):
         return cause.errno != socket.EAI_AGAIN
     # A certificate that is not good is a ValueError too, as is an answer that is not HTTP.
-    if isinstance(cause, (ValueError, *MISTAKEN)):
+    if isinstance(cause, (ValueError, *BAD_CREDENTIALS)):
         return True
     return isinstance(error, HoldfastError) and bool(error.fields.get("is_lasting"))

@@ -18,17 +18,17 @@ KEPT_SECONDS_MAX = 3600.0
 """How long one is kept. What could not be settled for so long never will be here, and somebody else has to have it."""
 
 
-class _Kept(msgspec.Struct):
+class _UnsettledLease(msgspec.Struct):
     since: float
     renewed_at: float
 
 
-class Keeping:
+class UnsettledLeases:
     """`ended()` gives what ended and is not settled, in the order in which attempts of one task ended."""
 
     def __init__(self, ended: Callable[[], Sequence[Report]]) -> None:
         self._ended = ended
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _UnsettledLease] = {}
 
     def due(self, now: float, *, young_seconds: float) -> dict[int, Any]:
         """The leases to renew now (task id → token), and no longer those that were settled since."""
@@ -37,7 +37,7 @@ class Keeping:
         for report in self._ended():
             if now - report.leased_at < young_seconds:
                 continue
-            kept = self._kept[report.task_id] = before.get(report.task_id) or _Kept(now, report.leased_at)
+            kept = self._kept[report.task_id] = before.get(report.task_id) or _UnsettledLease(now, report.leased_at)
             is_due = now - kept.renewed_at >= young_seconds and now - kept.since < KEPT_SECONDS_MAX
             if is_due and len(due) < KEPT_MAX:
                 due[report.task_id] = report.lease_token

@@ -15,10 +15,10 @@ FIRST = 0
 """The number of the flight that carries the notes and mends the line."""
 
 
-class Occasion:
+class WorkSignal:
     """Why one worker should exchange with its dispatcher, for this many flights."""
 
-    def __init__(self, flights: int) -> None:
+    def __init__(self, concurrent_exchanges: int) -> None:
         self.is_line_up = False
         """No answer may have been lost since the line was last resumed: what was lost has to be asked for at once,
         because it may be about leases that nobody else keeps."""
@@ -26,32 +26,32 @@ class Occasion:
         """A beat found notes that no exchange has taken along."""
         self.has_plenty = False
         """The last look found work and may have left some."""
-        self.rings = 1
+        self.notification_count = 1
         """How often there was said to be work: once at the beginning, unheard."""
         self._answered = 0
-        self._wakeups = [asyncio.Event() for _ in range(flights)]
+        self._wakeups = [asyncio.Event() for _ in range(concurrent_exchanges)]
         self._are_awake = False
 
     @property
     def may_have_work(self) -> bool:
-        return self.rings > self._answered
+        return self.notification_count > self._answered
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """There may be work."""
-        self.rings += 1
+        self.notification_count += 1
 
-    def looked(self, rings: int, *, may_have_more: bool, has_found: bool) -> None:
-        """A claim that was sent when so many `rings` had been heard was answered."""
+    def looked(self, notification_count: int, *, may_have_more: bool, has_found: bool) -> None:
+        """A claim that was sent when so many `notification_count` had been heard was answered."""
         if may_have_more:
-            self.ring()
+            self.notify()
         else:
-            self._answered = max(self._answered, rings)
+            self._answered = max(self._answered, notification_count)
         self.has_plenty = may_have_more and has_found
 
-    def lose_line(self) -> None:
+    def lose_connection(self) -> None:
         """An answer was lost: nobody knows what it had, nor whether there was more."""
         self.is_line_up = False
-        self.ring()
+        self.notify()
         self.wake()
 
     def wake(self) -> None:

@@ -26,13 +26,13 @@ from holdfast.engine.lifecycle.tasks.heartbeat import Beat
 from holdfast.execution.dataset_writer import Datasets
 from holdfast.execution.notes import Notes
 from holdfast.execution.runner import CANCELED, FENCED, INTERRUPTED, Isolator
-from holdfast.execution.running_attempt import FOREVER, Held, Rules
-from holdfast.worker.runtime.exchange_loop import Flights, share_of
-from holdfast.worker.runtime.heartbeat_thread import Heart
-from holdfast.worker.runtime.running_attempts import Hold
-from holdfast.worker.runtime.work_signal import Occasion
-from holdfast.worker.transport.contract import Line, Listening, Signing
-from holdfast.worker.transport.database import DirectLine
+from holdfast.execution.running_attempt import FOREVER, PolicyOverrides, RunningAttempt
+from holdfast.worker.runtime.exchange_loop import ExchangeLoop, share_of
+from holdfast.worker.runtime.heartbeat_thread import HeartbeatThread
+from holdfast.worker.runtime.running_attempts import RunningAttempts
+from holdfast.worker.runtime.work_signal import WorkSignal
+from holdfast.worker.transport.contract import Listening, Signing, Transport
+from holdfast.worker.transport.database import DatabaseTransport
 
 log = logging.getLogger("holdfast.worker")
 
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(
         self,
-        line: Engine | Line,
+        line: Engine | Transport,
         actions: Mapping[str, Action[..., Any]],
         *,
         flows: Mapping[str, Flow[...]] | None = None,
@@ -61,12 +61,12 @@ class Worker:
         origin: str = "",
         isolator: Isolator | None = None,
         datasets: Datasets | None = None,
-        rules: Rules | None = None,
+        rules: PolicyOverrides | None = None,
         publish: Callable[[int, float], None] | None = None,
         exit_process: Callable[[], None] | None = None,
         runs_launched: bool = False,
     ) -> None:
-        self.line = DirectLine(line) if isinstance(line, Engine) else line
+        self.line = DatabaseTransport(line) if isinstance(line, Engine) else line
         self.actions = dict(actions)
         self.flows: Mapping[str, Flow[...]] = flows or {}
         self.worker_id = 0
@@ -79,12 +79,12 @@ class Worker:
         self._exit_process = exit_process
         self._runs_launched = runs_launched
         self._notes = Notes()
-        self._occasion = Occasion(self.line.flights)
-        self._hold = Hold(
+        self._occasion = WorkSignal(self.line.concurrent_exchanges)
+        self._hold = RunningAttempts(
             self.line,
             self.actions,
             slots=self.slots,
-            share=share_of(self.slots, self.line.flights),
+            share=share_of(self.slots, self.line.concurrent_exchanges),
             isolator=isolator,
             notes=self._notes,
             datasets=datasets or {},
@@ -93,10 +93,10 @@ class Worker:
             changed=self._occasion.wake,
             rules=rules,
         )
-        self._flights = Flights(
+        self._flights = ExchangeLoop(
             self.line, self._hold, self._occasion, self._notes, slots=self.slots, announce=self._announce
         )
-        self._heart: Heart | None = None
+        self._heart: HeartbeatThread | None = None
         self._finish_by = FOREVER
         self._crew, self._rank = 1, 0
         self.ready = asyncio.Event()
@@ -136,7 +136,7 @@ class Worker:
         """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
         self._loop = asyncio.get_running_loop()
         await self._register()
-        heart = self._heart = Heart(
+        heartbeat_thread = self._heart = HeartbeatThread(
             self.line.pulse(),
             self._hold.entries,
             self._hold.ended,
@@ -147,13 +147,13 @@ class Worker:
             health=self._health,
             outage=self.line.outage,
         )
-        heart.start()
+        heartbeat_thread.start()
         self.ready.set()
         self.on_ready()
         try:
             yield
         finally:
-            heart.close()
+            heartbeat_thread.close()
             await self._leave()
 
     async def _register(self) -> None:
@@ -169,7 +169,7 @@ class Worker:
                 schedules=self._schedules,
                 origin=self._origin,
             ),
-            Listening(ring=self._on_ring, look=self._look, free=self._flights.want, beat=self._beat_soon),
+            Listening(notify=self._on_ring, look=self._look, free=self._flights.want, beat=self._beat_soon),
         )
         # The pace is the dispatcher's: a worker elsewhere may have been told another.
         self._hold.settings = replace(
@@ -204,16 +204,16 @@ class Worker:
 
     def _look(self, lanes: Sequence[int]) -> None:
         self.line.expect(lanes)
-        self._occasion.ring()
+        self._occasion.notify()
         self._occasion.wake()
 
     def _health(self) -> str:
         return json.dumps({"running": len(self._hold.entries), "slots": self.slots, "pid": os.getpid()})
 
-    def on_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None:
+    def on_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None:
         self._loop.call_soon_threadsafe(self._hear_beat, beat, asked)
 
-    def _hear_beat(self, beat: Beat, asked: Mapping[int, Held]) -> None:
+    def _hear_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None:
         """`asked` are the attempts the answer is about: the next one of a task may run here by now."""
         self._hold.interrupt((asked[one] for one in beat.lost if self._hold.entries.get(one) is asked[one]), FENCED)
         self._hold.interrupt(
@@ -228,7 +228,7 @@ class Worker:
             self.stop()
         self._occasion.wake()
 
-    def on_fence(self, entries: list[Held]) -> None:
+    def on_fence(self, entries: list[RunningAttempt]) -> None:
         self._loop.call_soon_threadsafe(self._hold.interrupt, entries, FENCED)
 
     def on_overdue(self) -> Sequence[Report] | None:

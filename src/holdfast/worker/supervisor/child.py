@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from holdfast._internal.gc_tuning import set_aside
+from holdfast._internal.gc_tuning import freeze_startup_objects
 from holdfast.authoring.app import App
 from holdfast.authoring.app_settings import settings_for
 from holdfast.authoring.loader import load_app
@@ -33,11 +33,11 @@ from holdfast.store.errors import without_password
 from holdfast.worker.isolation.pool import Isolated
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor import start_orders as wire_orders
-from holdfast.worker.supervisor.deadline_page import Board
-from holdfast.worker.supervisor.kill_timer import Fuse
-from holdfast.worker.supervisor.parent_pipe import Lifeline
-from holdfast.worker.supervisor.start_orders import Ending, Orders
-from holdfast.worker.transport.contract import Line
+from holdfast.worker.supervisor.deadline_page import DeadlinePage
+from holdfast.worker.supervisor.kill_timer import KillTimer
+from holdfast.worker.supervisor.parent_pipe import ParentPipe
+from holdfast.worker.supervisor.start_orders import ExitCode, Orders
+from holdfast.worker.transport.contract import Transport
 
 log = logging.getLogger("holdfast.worker")
 
@@ -50,14 +50,14 @@ FAREWELL_SECONDS = 5.0
 
 
 def main(arguments: list[str]) -> int:
-    lifeline, board = Lifeline(int(arguments[0])), Board(int(arguments[1]))
-    os.set_inheritable(board.descriptor, False)
-    line = lifeline.read_line()
+    parent_pipe, deadline_page = ParentPipe(int(arguments[0])), DeadlinePage(int(arguments[1]))
+    os.set_inheritable(deadline_page.descriptor, False)
+    line = parent_pipe.read_line()
     if not line:
-        return Ending.STOPPED
+        return ExitCode.STOPPED
     orders = wire_orders.decode(line)
-    orphanage = _Orphanage(orders.settings.worker.lease_seconds)
-    lifeline.watch(orphanage.on_end)
+    orphanage = ParentWatch(orders.settings.worker.lease_seconds)
+    parent_pipe.watch(orphanage.on_end)
     try:
         app = load_app(orders.app_ref, orders.packs)
         # An app that set up its own logging keeps it.
@@ -67,10 +67,10 @@ def main(arguments: list[str]) -> int:
         app.configure(settings_for(app.own_settings, replace(orders.settings, url=orders.url)))
     except Invalid as error:
         print(f"holdfast: {error}", file=sys.stderr, flush=True)
-        return Ending.CANNOT_LOAD
-    set_aside()
+        return ExitCode.CANNOT_LOAD
+    freeze_startup_objects()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ending, is_idle = runner.run(_work(app, orders, board, orphanage))
+        ending, is_idle = runner.run(_work(app, orders, deadline_page, orphanage))
         if not is_idle:
             # A thread still runs an attempt; leaving in good order would wait for it, past its lease.
             sys.stdout.flush()
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     return ending
 
 
-class _Orphanage:
+class ParentWatch:
     """What happens when the parent is gone: nothing to save before there is a worker, a short stop afterwards."""
 
     def __init__(self, lease_seconds: float) -> None:
@@ -93,14 +93,14 @@ class _Orphanage:
 
     def on_end(self) -> None:
         if self._stop is None:
-            leave(Ending.STOPPED)
+            leave(ExitCode.STOPPED)
         log.error("the parent process is gone; handing back and leaving")
         self._stop()
         threading.Event().wait(self._lease_seconds + FAREWELL_SECONDS)
-        leave(Ending.OVERDUE)
+        leave(ExitCode.OVERDUE)
 
 
-async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -> tuple[Ending, bool]:
+async def _work(app: App, orders: Orders, deadline_page: DeadlinePage, orphanage: ParentWatch) -> tuple[ExitCode, bool]:
     """Run one worker to its end; says why it ended, and whether nothing of it still runs."""
     settings = app.settings
     try:
@@ -117,8 +117,8 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
                 origin=f"app:{app.name}",
                 isolator=Isolated(orders),
                 datasets=app.datasets,
-                publish=_publisher(board, settings.worker.lease_seconds),
-                exit_process=lambda: leave(Ending.OVERDUE),
+                publish=_publisher(deadline_page, settings.worker.lease_seconds),
+                exit_process=lambda: leave(ExitCode.OVERDUE),
             )
             asked = asyncio.Event()
             _obey_signals(worker, asked)
@@ -126,14 +126,14 @@ async def _work(app: App, orders: Orders, board: Board, orphanage: _Orphanage) -
             worker.on_ready = partial(_greet, worker, orders.url)
             await worker.run()
             if worker.is_drained:
-                return Ending.DRAINED, worker.is_idle
-            return (Ending.STOPPED if asked.is_set() else Ending.AWAY), worker.is_idle
+                return ExitCode.DRAINED, worker.is_idle
+            return (ExitCode.STOPPED if asked.is_set() else ExitCode.AWAY), worker.is_idle
     except Unavailable as error:
         log.error("%s", error)
-        return Ending.AWAY, True
+        return ExitCode.AWAY, True
     except HoldfastError as error:
         log.error("%s", error)
-        return Ending.CANNOT_LOAD, True
+        return ExitCode.CANNOT_LOAD, True
 
 
 def _greet(worker: Worker, url: str) -> None:
@@ -155,25 +155,25 @@ def _greet(worker: Worker, url: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Line]:
+async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Transport]:
     """The way to the dispatcher: its database, or its server."""
     if is_server(url):
-        from holdfast.worker.transport.http import HttpLine
+        from holdfast.worker.transport.http import HttpTransport
 
-        yield HttpLine(url, settings)
+        yield HttpTransport(url, settings)
         return
     async with Engine(url, settings) as engine:
         yield engine
 
 
-def _publisher(board: Board, lease_seconds: float) -> Callable[[int, float], None]:
+def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:
     """Show the parent when to kill this process, and have the kernel do it a little later if the parent does not."""
-    fuse = Fuse()
+    kill_timer = KillTimer()
 
     def publish(worker_id: int, kill_at: float) -> None:
-        board.worker_id = worker_id
-        board.kill_at = kill_at
-        fuse.set(kill_at + lease_seconds * FUSE_LATER)
+        deadline_page.worker_id = worker_id
+        deadline_page.kill_at = kill_at
+        kill_timer.set(kill_at + lease_seconds * FUSE_LATER)
 
     return publish
 
@@ -198,7 +198,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def leave(ending: Ending) -> NoReturn:
+def leave(ending: ExitCode) -> NoReturn:
     """End this process now, whatever its threads are doing."""
     os._exit(ending)
 

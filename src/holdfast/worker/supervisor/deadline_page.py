@@ -16,7 +16,7 @@ _BYTES = mmap.PAGESIZE
 _WORKER_ID, _KILL_AT = 0, 1
 
 
-class Board:
+class DeadlinePage:
     """One process's board. `create` it in the parent, open it by its inherited `descriptor` in the child."""
 
     def __init__(self, descriptor: int) -> None:
@@ -25,13 +25,13 @@ class Board:
         self._cells = memoryview(self._memory).cast("d")
 
     @classmethod
-    def create(cls) -> Board:
+    def create(cls) -> DeadlinePage:
         """A fresh board on a file that has no name: nothing to clean up, nothing for others to open."""
         with tempfile.TemporaryFile() as file:
             file.truncate(_BYTES)
-            board = cls(os.dup(file.fileno()))
-        board.kill_at = FOREVER
-        return board
+            deadline_page = cls(os.dup(file.fileno()))
+        deadline_page.kill_at = FOREVER
+        return deadline_page
 
     @property
     def worker_id(self) -> int:

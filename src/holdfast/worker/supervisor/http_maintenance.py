@@ -12,17 +12,17 @@ import threading
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.protocol.worker import Leaving
+from holdfast.protocol.worker import LeaveRequest
 from holdfast.settings.settings import Settings
 from holdfast.store.outage import Outage
-from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http_connection import HttpConnection, Server
 
 REPEAT_SECONDS_FIRST, REPEAT_SECONDS_MAX = 0.05, 2.0
 ANSWER_SECONDS_MAX = 10.0
 
 
-class HttpRepairs:
-    """`start`, `bury` the dead, `close`. Methods are called from the watching thread."""
+class HttpMaintenance:
+    """`start`, `retire_worker` the dead, `close`. Methods are called from the watching thread."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
@@ -34,7 +34,7 @@ class HttpRepairs:
     def start(self) -> None:
         self._thread.start()
 
-    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
+    def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
         """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
         self._loop.call_soon_threadsafe(self._begin, worker_id, was_asked_to_stop)
 
@@ -52,10 +52,10 @@ class HttpRepairs:
         burial.add_done_callback(self._burials.discard)
 
     async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
-        calls, pause = Calls(self._server), REPEAT_SECONDS_FIRST
+        calls, pause = HttpConnection(self._server), REPEAT_SECONDS_FIRST
         while True:
             try:
-                body = Leaving(str(worker_id), stopped=was_asked_to_stop)
+                body = LeaveRequest(str(worker_id), stopped=was_asked_to_stop)
                 await calls.post("/internal/leave", body, dict[str, Any], seconds_max=ANSWER_SECONDS_MAX)
                 calls.drop()
                 self._outage.answered("retiring workers")

@@ -36,7 +36,7 @@ class _Alarm(ctypes.Structure):
     _fields_ = (("interval", _Time), ("first", _Time))
 
 
-class Fuse:
+class KillTimer:
     """One timer. `set` moves it; at its moment the kernel kills the process."""
 
     def __init__(self) -> None:

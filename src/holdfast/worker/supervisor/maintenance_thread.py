@@ -18,7 +18,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks.reap import REAP_BATCH
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.settings.settings import Settings
-from holdfast.store.database import TROUBLE
+from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.durability import require_durable
 from holdfast.store.outage import Outage
 from holdfast.store.statements import sql
@@ -35,8 +35,8 @@ REPEAT_SECONDS_FIRST = 0.05
 REPEAT_SECONDS_MAX = 2.0
 
 
-class Repairs:
-    """`start`, `bury` the dead, `close`. Methods are called from the watching thread."""
+class MaintenanceThread:
+    """`start`, `retire_worker` the dead, `close`. Methods are called from the watching thread."""
 
     def __init__(
         self, url: str, settings: Settings, *, migrates: bool, loops: bool, beside: Beside | None = None
@@ -58,14 +58,14 @@ class Repairs:
             self._end_thread()
             raise
 
-    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
+    def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
         """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
         self._loop.call_soon_threadsafe(self._begin_burial, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:
         """Finish burials within the time, then let go of the database."""
         closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
-        with contextlib.suppress(*TROUBLE):
+        with contextlib.suppress(*ANY_DB_ERROR):
             closing.result()
         self._end_thread()
 
@@ -100,7 +100,7 @@ class Repairs:
         database, loops = self._engine.database, Loops(self._engine)
         retired = (_RETIRE, worker_id, was_asked_to_stop)
         await _until_done(lambda: database.fetch(*retired), database.outage, f"retiring worker {worker_id}")
-        while await _until_done(loops.bury, database.outage, "reaping") == 0.0:
+        while await _until_done(loops.retire_worker, database.outage, "reaping") == 0.0:
             log.info("more than %s leases to take back", REAP_BATCH)
 
     async def _close(self, seconds_max: float) -> None:
@@ -123,7 +123,7 @@ async def _until_done(step: Callable[[], Awaitable[T]], outage: Outage, part: st
     while True:
         try:
             done = await step()
-        except TROUBLE as error:
+        except ANY_DB_ERROR as error:
             outage.failed(part, error)
         else:
             outage.answered(part)

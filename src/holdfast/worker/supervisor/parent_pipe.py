@@ -9,7 +9,7 @@ from collections.abc import Callable
 ORDERS_BYTES_MAX = 1024 * 1024
 
 
-class Lifeline:
+class ParentPipe:
     """Reads the orders that arrive first, then waits for the end in a thread of its own."""
 
     def __init__(self, descriptor: int) -> None:

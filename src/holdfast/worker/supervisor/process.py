@@ -11,7 +11,7 @@ import time
 
 from holdfast._internal.process_tree import kill_session
 from holdfast.worker.supervisor import start_orders as wire_orders
-from holdfast.worker.supervisor.deadline_page import Board
+from holdfast.worker.supervisor.deadline_page import DeadlinePage
 from holdfast.worker.supervisor.start_orders import Orders
 
 
@@ -20,14 +20,20 @@ class Process:
 
     def __init__(self, orders: Orders) -> None:
         self.started_at = time.monotonic()
-        self.board = Board.create()
+        self.deadline_page = DeadlinePage.create()
         self.was_killed = False
         reading, self._lifeline = os.pipe()
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.worker.supervisor.child", str(reading), str(self.board.descriptor)],
+                [
+                    sys.executable,
+                    "-m",
+                    "holdfast.worker.supervisor.child",
+                    str(reading),
+                    str(self.deadline_page.descriptor),
+                ],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(reading, self.board.descriptor),
+                pass_fds=(reading, self.deadline_page.descriptor),
                 start_new_session=True,
                 env=os.environ,
             )
@@ -47,7 +53,7 @@ class Process:
 
     @property
     def is_registered(self) -> bool:
-        return self.board.worker_id != 0
+        return self.deadline_page.worker_id != 0
 
     def signal(self, which: signal.Signals) -> None:
         self._child.send_signal(which)
@@ -64,4 +70,4 @@ class Process:
     def forget(self) -> None:
         """Let go of its memory and its lifeline."""
         os.close(self._lifeline)
-        self.board.close()
+        self.deadline_page.close()

@@ -10,7 +10,7 @@ FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 30.0
 
 
-class Restarts:
+class RestartDelay:
     """The memory of one place among the workers."""
 
     def __init__(self) -> None:

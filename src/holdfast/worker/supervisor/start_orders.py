@@ -15,7 +15,7 @@ import msgspec
 from holdfast.settings.settings import Settings
 
 
-class Ending(IntEnum):
+class ExitCode(IntEnum):
     """Exit codes of a worker process; the numbers are those of sysexits.h where it has one."""
 
     STOPPED = 0

@@ -29,13 +29,13 @@ from typing import Protocol
 from holdfast.execution.running_attempt import FOREVER
 from holdfast.net.server_url import is_server
 from holdfast.settings.settings import Settings
-from holdfast.store.resolve import find_place
+from holdfast.store.resolve import resolve_database
 from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
-from holdfast.worker.supervisor.http_maintenance import HttpRepairs
-from holdfast.worker.supervisor.maintenance_thread import Beside, Repairs
+from holdfast.worker.supervisor.http_maintenance import HttpMaintenance
+from holdfast.worker.supervisor.maintenance_thread import Beside, MaintenanceThread
 from holdfast.worker.supervisor.process import Process
-from holdfast.worker.supervisor.restart_delay import Restarts
-from holdfast.worker.supervisor.start_orders import Ending, Orders
+from holdfast.worker.supervisor.restart_delay import RestartDelay
+from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 from holdfast.worker.transport.http import fetch_terms
 
 log = logging.getLogger("holdfast.parent")
@@ -80,16 +80,18 @@ def run_workers(
 
 
 @contextlib.contextmanager
-def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Iterator[tuple[str, Settings, Undertaker]]:
+def _dispatcher(
+    settings: Settings, loops: bool, beside: Beside | None
+) -> Iterator[tuple[str, Settings, WorkerRetirer]]:
     """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
     if settings.url is not None and is_server(settings.url):
         url, place = settings.url, None
         settings = asyncio.run(once_there(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX))
-        repairs: Repairs | HttpRepairs = HttpRepairs(url, settings)
+        repairs: MaintenanceThread | HttpMaintenance = HttpMaintenance(url, settings)
     else:
-        place = find_place(settings)
+        place = resolve_database(settings)
         url = place.url
-        repairs = Repairs(url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
+        repairs = MaintenanceThread(url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
     try:
         repairs.start()
         try:
@@ -101,14 +103,14 @@ def _dispatcher(settings: Settings, loops: bool, beside: Beside | None) -> Itera
             place.close()
 
 
-class Undertaker(Protocol):
+class WorkerRetirer(Protocol):
     """Sees to it that the tasks of a dead worker go to others."""
 
-    def bury(self, worker_id: int, *, was_asked_to_stop: bool) -> None: ...
+    def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None: ...
 
 
 @dataclass(slots=True)
-class _Seat:
+class _ChildSlot:
     """A place for one child, filled again whenever it falls empty."""
 
     number: int
@@ -116,14 +118,14 @@ class _Seat:
     start_at: float = 0.0
     is_given_up: bool = False
     """Its worker was drained: the place stays empty."""
-    restarts: Restarts = field(default_factory=Restarts)
+    restarts: RestartDelay = field(default_factory=RestartDelay)
 
 
 class _Parent:
-    def __init__(self, orders: Orders, repairs: Undertaker, *, processes: int) -> None:
+    def __init__(self, orders: Orders, repairs: WorkerRetirer, *, processes: int) -> None:
         self._orders = orders
         self._repairs = repairs
-        self._seats = [_Seat(number) for number in range(1, processes + 1)]
+        self._seats = [_ChildSlot(number) for number in range(1, processes + 1)]
         self._tick_seconds = max(0.005, orders.settings.worker.lease_seconds / 50)
         self._stops_heard = 0
         self._stops_passed_on = 0
@@ -167,8 +169,8 @@ class _Parent:
             if process is None or process.was_killed:
                 continue
             self._has_worked = self._has_worked or process.is_registered
-            if process.board.kill_at <= now:
-                late_ms = (now - process.board.kill_at) * 1000
+            if process.deadline_page.kill_at <= now:
+                late_ms = (now - process.deadline_page.kill_at) * 1000
                 log.error(
                     "worker process %s (pid %s) could not renew its leases or stop in time: killed (%.0f ms after)",
                     seat.number,
@@ -203,36 +205,36 @@ class _Parent:
             if seat.process is not None:
                 seat.process.signal(which)
 
-    def _look_after(self, seat: _Seat) -> None:
+    def _look_after(self, seat: _ChildSlot) -> None:
         """Bury a child that died, and see to its successor."""
         process = seat.process
         if process is None or not process.is_gone():
             return
         code = process.exit_code
         assert code is not None
-        worker_id = process.board.worker_id
+        worker_id = process.deadline_page.worker_id
         lived_seconds = time.monotonic() - process.started_at
         process.forget()
         seat.process = None
         if worker_id:
             self._has_worked = True
-            self._repairs.bury(worker_id, was_asked_to_stop=self._is_stopping)
+            self._repairs.retire_worker(worker_id, was_asked_to_stop=self._is_stopping)
         if self._is_stopping:
             log.info("worker process %s ended: %s", seat.number, _how(code))
-        elif code == Ending.DRAINED:
+        elif code == ExitCode.DRAINED:
             log.info("worker process %s was drained and left; none is started in its place", seat.number)
             seat.is_given_up = True
-        elif code == Ending.CANNOT_LOAD and not self._has_worked:
+        elif code == ExitCode.CANNOT_LOAD and not self._has_worked:
             named = " and ".join(filter(None, [self._orders.app_ref, *self._orders.packs]))
             log.error("no worker for %s can start, for the reason given above; giving up", named)
-            self._exit_code = int(Ending.CANNOT_LOAD)
+            self._exit_code = int(ExitCode.CANNOT_LOAD)
             self._stops_heard = max(self._stops_heard, 1)
         else:
             self._plan_restart(seat, code, lived_seconds)
 
-    def _plan_restart(self, seat: _Seat, code: int, lived_seconds: float) -> None:
+    def _plan_restart(self, seat: _ChildSlot, code: int, lived_seconds: float) -> None:
         pause = seat.restarts.pause_seconds(lived_seconds=lived_seconds)
-        if code == Ending.CANNOT_LOAD:
+        if code == ExitCode.CANNOT_LOAD:
             pause = max(pause, CANNOT_LOAD_PAUSE_SECONDS)
         seat.start_at = time.monotonic() + pause
         log.warning(
@@ -281,5 +283,5 @@ def _how(code: int) -> str:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-code).name}"
     with contextlib.suppress(ValueError):
-        return f"exit code {code} ({Ending(code).name.lower()})"
+        return f"exit code {code} ({ExitCode(code).name.lower()})"
     return f"exit code {code}"

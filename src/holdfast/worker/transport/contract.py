@@ -17,8 +17,8 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.leases import Claimed, Report, Settled
 from holdfast.engine.lifecycle.tasks.exchange import Start
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
-from holdfast.execution.dataset_writer import Datasets, Declared
-from holdfast.execution.effect_store import Asking
+from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets
+from holdfast.execution.effect_store import EffectStore
 from holdfast.execution.notes import Notes
 from holdfast.settings.settings import Settings
 from holdfast.store.catalog import Lane
@@ -27,11 +27,11 @@ from holdfast.store.outage import Outage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """What a line calls when it hears of work: `ring` with whose turn it is and the lanes that got some, `look` to have
-    the worker look at once, `free` to learn how many slots are. `beat` when an attempt of this worker was asked to
-    stop: the next beat hears which."""
+    """What a transport calls when it hears of work: `notify` with the lanes that got some and whose turn it is, `look`
+    to have the worker look at once, `free` to learn how many slots are free, and `beat` when an attempt of this worker
+    was asked to stop: the answer to the next beat says which."""
 
-    ring: Callable[[int, Sequence[int]], None]
+    notify: Callable[[int, Sequence[int]], None]
     look: Callable[[Sequence[int]], None]
     free: Callable[[], int]
     beat: Callable[[], None]
@@ -63,7 +63,7 @@ class Signed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ExchangeResponse:
     """The answer to one exchange. `may_have_more`: another claim could find something at once. `has_missed`: there is
     work that others held just now; the worker looks for it again soon."""
 
@@ -73,7 +73,7 @@ class Turn:
     has_missed: bool = False
 
 
-class Names(Protocol):
+class LaneNames(Protocol):
     """Lanes and policies by the numbers that claims carry."""
 
     async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None: ...
@@ -83,7 +83,7 @@ class Names(Protocol):
     def policy(self, policy_id: int) -> RetryPolicy: ...
 
 
-class Pulse(Protocol):
+class HeartbeatChannel(Protocol):
     """What the heart needs, in its own thread and on its own connection."""
 
     async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
@@ -102,7 +102,7 @@ class Pulse(Protocol):
     async def close(self) -> None: ...
 
 
-class Ear(Protocol):
+class WorkListener(Protocol):
     """How a worker hears of work."""
 
     def expect(self, lanes: Sequence[int]) -> None:
@@ -114,21 +114,21 @@ class Ear(Protocol):
         ...
 
 
-class Line(Ear, Protocol):
+class Transport(WorkListener, Protocol):
     """One worker's line, on its event loop."""
 
     settings: Settings
     outage: Outage
     """Where everything that repeats what failed says so."""
-    names: Names
-    ledger: Asking
+    names: LaneNames
+    effect_store: EffectStore
     poll_seconds: float
     """The longest wait for work when no ring comes."""
     batch_bytes_max: int
     """How much output one exchange may carry."""
     decides: bool
     """Whether the policies it gives are whole: over HTTP the server alone knows what follows a failure."""
-    flights: int
+    concurrent_exchanges: int
     """How many exchanges may be under way at once. Notes go with the first alone."""
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
@@ -144,7 +144,7 @@ class Line(Ear, Protocol):
 
     async def exchange(
         self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
-    ) -> Turn:
+    ) -> ExchangeResponse:
         """Keep notes, settle reports, claim at most `want`; `start` may be handed some of these before the answer."""
         ...
 
@@ -156,9 +156,9 @@ class Line(Ear, Protocol):
         """Forget a connection that failed; `resume` makes another."""
         ...
 
-    def pulse(self) -> Pulse: ...
+    def pulse(self) -> HeartbeatChannel: ...
 
-    def declared(self, datasets: Datasets) -> Declared:
+    def declared(self, datasets: Datasets) -> DeclaredDatasets:
         """How attempts reach the app's datasets."""
         ...
 
@@ -167,7 +167,7 @@ class Line(Ear, Protocol):
         ...
 
 
-class LaunchedLine(Line, Protocol):
+class LaunchedLine(Transport, Protocol):
     """The line of a launched worker."""
 
     async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:

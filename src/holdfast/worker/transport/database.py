@@ -21,23 +21,23 @@ from holdfast.engine.lifecycle.tasks.exchange import Start, exchange, warm
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat, heartbeat
 from holdfast.engine.lifecycle.tasks.settle_one_by_one import settle_together
 from holdfast.engine.limits.declare import Guards, declare_guards
-from holdfast.engine.notifications import News
-from holdfast.engine.publish import follow_up
+from holdfast.engine.notifications import Notifications
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.workers.declare import declare_action, declare_flows
 from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import HoldfastError
-from holdfast.execution.dataset_writer import Datasets, Declared
-from holdfast.execution.effect_store import Asking, Ledger
+from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets
+from holdfast.execution.effect_store import DatabaseEffectStore, EffectStore
 from holdfast.execution.notes import Note, Notes, columns
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import REFUSED, TROUBLE, Database, Session
+from holdfast.store.database import ANY_DB_ERROR, REFUSED, Database, Session
 from holdfast.store.statements import sql
 from holdfast.wakeups.carriers import addresses_of, is_external, open_transport
 from holdfast.wakeups.consumer import Consumer
 from holdfast.wakeups.listener import Heard, Listener
 from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
 from holdfast.worker.runtime.declare_schedules import declare_schedules
-from holdfast.worker.transport.contract import Listening, Names, Pulse, Signed, Signing, Turn
+from holdfast.worker.transport.contract import ExchangeResponse, HeartbeatChannel, LaneNames, Listening, Signed, Signing
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -48,24 +48,24 @@ log = logging.getLogger("holdfast.worker")
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
-class DirectLine:
+class DatabaseTransport:
     """A worker's line on an open engine, which stays its owner's."""
 
     def __init__(self, engine: Engine) -> None:
         self.settings = engine.settings
         self.outage = engine.database.outage
-        self.names: Names = engine.catalog
-        self.ledger: Asking = Ledger(engine)
+        self.names: LaneNames = engine.catalog
+        self.effect_store: EffectStore = DatabaseEffectStore(engine)
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
         self.decides = True
-        self.flights = 1  # an exchange has the session to itself
+        self.concurrent_exchanges = 1  # an exchange has the session to itself
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine
         self._worker_id = 0
         self.session: Session | None = None
         self._ears: Sequence[Listener | Consumer] = ()
-        self._datasets: Declared | None = None
+        self._datasets: DeclaredDatasets | None = None
         self._following: set[asyncio.Task[None]] = set()
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
@@ -93,7 +93,7 @@ class DirectLine:
                 lease_seconds=seconds.lease_seconds,
             )
         )
-        self._engine.bell.make_ready()
+        self._engine.notifier.make_ready()
         self._ears = self._new_ears(signing, body)
         for ear in self._ears:
             await ear.start()
@@ -107,7 +107,7 @@ class DirectLine:
         """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
-            return [Listener(database, WAKE_CHANNEL, body.ring, also={STOP_CHANNEL: self._on_stop(body)})]
+            return [Listener(database, WAKE_CHANNEL, body.notify, also={STOP_CHANNEL: self._on_stop(body)})]
         reader = Reader(
             worker_id=self._worker_id,
             tenant_id=self._engine.tenant_id,
@@ -160,13 +160,13 @@ class DirectLine:
 
     async def exchange(
         self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
-    ) -> Turn:
+    ) -> ExchangeResponse:
         assert self.session is not None
         if notes:
             await notes.store(self._keep)
         catalog, claimer = self._engine.catalog, self.claimer
         done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._tell, start=start)
-        return Turn(
+        return ExchangeResponse(
             settled=done.settled,
             claimed=done.claimed,
             may_have_more=claimer.may_have_more,
@@ -183,21 +183,21 @@ class DirectLine:
     async def settle_alone(self, report: Report) -> Settled:
         async with self._engine.database.session() as session:
             settled = await settle_together(session, self._engine.catalog, [report])
-        self._tell(settled.news)
+        self._tell(settled.notifications)
         return settled
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, notifications: Notifications) -> None:
         """Announce what was committed, and see to what follows beside the work; the repair loops do it too, later."""
-        self._engine.bell.ring(lanes=news.lanes, done=news.awaited, stops=news.stops)
-        if news.children or news.waits:
-            following = asyncio.create_task(self._follow_up(news), name="holdfast-follow-up")
+        self._engine.notifier.notify(lanes=notifications.lanes, done=notifications.awaited, stops=notifications.stops)
+        if notifications.children or notifications.waits:
+            following = asyncio.create_task(self._follow_up(notifications), name="holdfast-follow-up")
             self._following.add(following)
             following.add_done_callback(self._following.discard)
 
-    async def _follow_up(self, news: News) -> None:
+    async def _follow_up(self, notifications: Notifications) -> None:
         try:
-            await follow_up(self._engine, news)
-        except TROUBLE as error:
+            await publish_and_propagate(self._engine, notifications)
+        except ANY_DB_ERROR as error:
             log.warning("could not follow up on ended runs, the repair loops will: %s", error)
 
     async def followed(self) -> None:
@@ -215,13 +215,13 @@ class DirectLine:
             self.session.connection.terminate()
             self.session = None
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> HeartbeatChannel:
         seconds = self.settings.worker.lease_seconds
         database = self._engine.database.apart()
-        return DirectPulse(database, self._engine.catalog, self._worker_id, lease_seconds=seconds)
+        return DatabaseHeartbeats(database, self._engine.catalog, self._worker_id, lease_seconds=seconds)
 
-    def declared(self, datasets: Datasets) -> Declared:
-        self._datasets = Declared(self._engine.database, self.settings.tenant, datasets)
+    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+        self._datasets = DeclaredDatasets(self._engine.database, self.settings.tenant, datasets)
         return self._datasets
 
     async def sign_off(self, *, is_idle: bool) -> None:
@@ -235,10 +235,10 @@ class DirectLine:
             log.warning("could not sign off: %s", error)
         if self.session is not None:
             await self.session.close()
-        await self._engine.bell.flush()
+        await self._engine.notifier.flush()
 
 
-class DirectPulse:
+class DatabaseHeartbeats:
     """Beats on a session of its own; made in one thread, used in the heart's."""
 
     def __init__(self, database: Database, catalog: Catalog, worker_id: int, *, lease_seconds: float) -> None:

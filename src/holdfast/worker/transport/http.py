@@ -21,12 +21,12 @@ from holdfast.core.values import bounds as limits
 from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Settled
 from holdfast.engine.lifecycle.tasks.exchange import Start
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
-from holdfast.engine.notifications import NO_NEWS
+from holdfast.engine.notifications import NO_NOTIFICATIONS
 from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.execution.dataset_writer import Datasets, NoDatasets
-from holdfast.execution.dataset_writer import Declared as DeclaredDatasets
-from holdfast.execution.effect_store import Asking
+from holdfast.execution.dataset_writer import DeclaredDatasets as DeclaredDatasets
+from holdfast.execution.effect_store import EffectStore
 from holdfast.execution.notes import Notes
 from holdfast.protocol.worker import (
     WAIT_SECONDS_UNTOLD,
@@ -34,24 +34,24 @@ from holdfast.protocol.worker import (
     Attach,
     Attached,
     Batch,
-    Beaten,
-    Declared,
-    Exchanged,
-    Handed,
-    Hint,
-    Leaving,
-    Pulsed,
+    BeatAnswer,
+    BeatRequest,
+    DeclaredAction,
+    ExchangeAnswer,
+    HandedTask,
+    LeaveRequest,
     Register,
     Registered,
     Terms,
     Wait,
+    WaitAnswer,
 )
 from holdfast.settings.settings import Settings
 from holdfast.store.catalog import Lane
 from holdfast.store.outage import Outage
-from holdfast.worker.transport.contract import Listening, Names, Pulse, Signed, Signing, Turn
-from holdfast.worker.transport.http_connection import Calls, Server
-from holdfast.worker.transport.http_effects import HttpLedger
+from holdfast.worker.transport.contract import ExchangeResponse, HeartbeatChannel, LaneNames, Listening, Signed, Signing
+from holdfast.worker.transport.http_connection import HttpConnection, Server
+from holdfast.worker.transport.http_effects import HttpEffectStore
 from holdfast.worker.transport.http_reports import completion
 
 log = logging.getLogger("holdfast.worker")
@@ -72,7 +72,7 @@ LATE_SECONDS = 10.0
 
 async def fetch_terms(url: str, settings: Settings) -> Settings:
     """The settings of a worker of this server: pace and limits are the server's."""
-    calls = Calls(Server.of(url, settings))
+    calls = HttpConnection(Server.of(url, settings))
     try:
         terms = await calls.get("/internal/terms", Terms)
     finally:
@@ -82,7 +82,7 @@ async def fetch_terms(url: str, settings: Settings) -> Settings:
     return replace(settings, worker=pace, limits=limits)
 
 
-class HttpNames:
+class HttpLaneNames:
     """Lanes and policies as tasks handed out name them; the numbers are this worker's own."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class HttpNames:
     def policy(self, policy_id: int) -> RetryPolicy:
         return self._policies[policy_id]
 
-    def claimed(self, task: Handed) -> Claimed:
+    def claimed(self, task: HandedTask) -> Claimed:
         """A task as the rest of the worker knows it. What of its budget is spent only the server knows."""
         lane = (task.action, task.queue, task.tenant)
         if (lane_id := self._lane_ids.get(lane)) is None:
@@ -126,23 +126,23 @@ class HttpNames:
         )
 
 
-class HttpLine:
+class HttpTransport:
     """A worker's line to `holdfast server`."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
-        self._calls = Calls(self._server)
-        self._beside = [Calls(self._server) for _ in range(FLIGHTS - 1)]
-        self._waits, self._stops = Calls(self._server), Calls(self._server)
+        self._calls = HttpConnection(self._server)
+        self._beside = [HttpConnection(self._server) for _ in range(FLIGHTS - 1)]
+        self._waits, self._stops = HttpConnection(self._server), HttpConnection(self._server)
         self.settings = settings
         self.outage = Outage("the server")
-        self.names: Names = (names := HttpNames())
-        self.ledger: Asking = (ledger := HttpLedger(self._server))
-        self._names, self._ledger = names, ledger
+        self.names: LaneNames = (names := HttpLaneNames())
+        self.effect_store: EffectStore = (effect_store := HttpEffectStore(self._server))
+        self._names, self._ledger = names, effect_store
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self.decides = False
-        self.flights = FLIGHTS
+        self.concurrent_exchanges = FLIGHTS
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
@@ -154,7 +154,7 @@ class HttpLine:
         self._stopping: asyncio.Task[None] | None = None
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
-        self._heard, self._beat, self._free = body.ring, body.beat, body.free
+        self._heard, self._beat, self._free = body.notify, body.beat, body.free
         if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
             log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
         probe_url = self.settings.worker.probe_url
@@ -199,11 +199,11 @@ class HttpLine:
 
     async def exchange(
         self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
-    ) -> Turn:
+    ) -> ExchangeResponse:
         if notes:
             await notes.store(self._ledger.keep_notes)
         if not reports and not want:
-            return Turn(settled=NOTHING_SETTLED, claimed=(), may_have_more=False)
+            return ExchangeResponse(settled=NOTHING_SETTLED, claimed=(), may_have_more=False)
         try:
             answer = await self._exchange(self._batch(reports, want))
         except Invalid:
@@ -212,7 +212,7 @@ class HttpLine:
             return await self._apart(reports)
         if answer.tasks:
             self._calls_in_vain = 0
-        return Turn(
+        return ExchangeResponse(
             settled=_settled(answer),
             claimed=[self._names.claimed(task) for task in answer.tasks],
             may_have_more=answer.more,
@@ -226,7 +226,7 @@ class HttpLine:
             limit=min(want, limits.BATCH_MAX),
         )
 
-    async def _apart(self, reports: Sequence[Report]) -> Turn:
+    async def _apart(self, reports: Sequence[Report]) -> ExchangeResponse:
         """The server cannot take one report of a batch: report each alone, so that it holds up no other."""
         settled = NOTHING_SETTLED
         for report in reports:
@@ -234,16 +234,16 @@ class HttpLine:
                 alone = _settled(await self._exchange(self._batch([report], 0)))
             except Invalid as error:
                 alone = Settled(
-                    0, [Refusal(report.task_id, report.attempt, f"the server refused it: {error}")], NO_NEWS
+                    0, [Refusal(report.task_id, report.attempt, f"the server refused it: {error}")], NO_NOTIFICATIONS
                 )
             settled = settled.and_(alone)
-        return Turn(settled=settled, claimed=(), may_have_more=True)
+        return ExchangeResponse(settled=settled, claimed=(), may_have_more=True)
 
-    async def _exchange(self, body: Batch) -> Exchanged:
+    async def _exchange(self, body: Batch) -> ExchangeAnswer:
         try:
             # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
             calls = next((one for one in (self._calls, *self._beside) if not one.is_busy), self._calls)
-            return await calls.post("/internal/exchange", body, Exchanged, may_repeat=False)
+            return await calls.post("/internal/exchange", body, ExchangeAnswer, may_repeat=False)
         except (Invalid, Unavailable):
             raise
         except HoldfastError as error:
@@ -269,7 +269,7 @@ class HttpLine:
             seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
             body = Wait(self._worker_id, wait_seconds=seconds, takes_work=False)
             try:
-                hint = await self._stops.post("/internal/wait", body, Hint, seconds_max=seconds + LATE_SECONDS)
+                hint = await self._stops.post("/internal/wait", body, WaitAnswer, seconds_max=seconds + LATE_SECONDS)
             except HoldfastError as error:
                 log.debug("could not wait for stops at the server: %s", error)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -287,10 +287,10 @@ class HttpLine:
                 # Not all for the same time: those who came together, after a restart, need not come back together.
                 seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
                 body, seconds_max = Wait(self._worker_id, wait_seconds=seconds), seconds + LATE_SECONDS
-                hint = await self._waits.post("/internal/wait", body, Hint, seconds_max=seconds_max)
+                hint = await self._waits.post("/internal/wait", body, WaitAnswer, seconds_max=seconds_max)
             except HoldfastError as error:
                 log.debug("could not wait for work at the server: %s", error)
-                hint = Hint(work=True)
+                hint = WaitAnswer(work=True)
                 await asyncio.sleep(PAUSE_SECONDS)
             if hint.stop:
                 self._beat()
@@ -307,8 +307,8 @@ class HttpLine:
             calls.drop()
         self._is_resumed = False
 
-    def pulse(self) -> Pulse:
-        return HttpPulse(self._server, self._worker_id)
+    def pulse(self) -> HeartbeatChannel:
+        return HttpHeartbeats(self._server, self._worker_id)
 
     def declared(self, datasets: Datasets) -> DeclaredDatasets:
         return NoDatasets()
@@ -320,7 +320,9 @@ class HttpLine:
                 await asyncio.gather(waiting, return_exceptions=True)
         try:
             if is_idle and self._worker_id:
-                await self._calls.post("/internal/leave", Leaving(self._worker_id), dict[str, Any], seconds_max=5.0)
+                await self._calls.post(
+                    "/internal/leave", LeaveRequest(self._worker_id), dict[str, Any], seconds_max=5.0
+                )
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
         for calls in (self._calls, *self._beside, self._waits, self._stops):
@@ -328,15 +330,15 @@ class HttpLine:
         self._ledger.drop()
 
 
-class HttpPulse:
+class HttpHeartbeats:
     """Beats on a connection of its own; made in one thread, used in the heart's."""
 
     def __init__(self, server: Server, worker_id: str) -> None:
-        self._calls = Calls(server)
+        self._calls = HttpConnection(server)
         self._worker_id = worker_id
 
     async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
-        body = Pulsed(
+        body = BeatRequest(
             worker_id=self._worker_id,
             task_ids=list(map(str, leases)),
             lease_tokens=list(leases.values()),
@@ -344,7 +346,7 @@ class HttpPulse:
             ended_tokens=list(ended.values()),
             health=msgspec.json.decode(health),
         )
-        answer = await self._calls.post("/internal/heartbeats", body, Beaten)
+        answer = await self._calls.post("/internal/heartbeats", body, BeatAnswer)
         renewed, busy = (frozenset(map(int, some)) for some in (answer.renewed, answer.busy))
         return Beat(
             renewed=renewed,
@@ -360,7 +362,7 @@ class HttpPulse:
 
     async def hand_back(self, reports: Sequence[Report]) -> None:
         body = Batch(self._worker_id, held=None, completions=[completion(report) for report in reports])
-        await self._calls.post("/internal/exchange", body, Exchanged)
+        await self._calls.post("/internal/exchange", body, ExchangeAnswer)
 
     def drop(self) -> None:
         self._calls.drop()
@@ -374,12 +376,12 @@ def _is_served(queue: str, *served: Sequence[str] | None) -> bool:
     return all(names is None or queue in names for names in served)
 
 
-def _declared(action: Any) -> Declared:
+def _declared(action: Any) -> DeclaredAction:
     """What the code says about an action; what it leaves to the settings, the server's settings decide."""
     policy = action.policy(PolicyDefaults()).to_json()
     # A server is not told of launchers, nor what they mean for retries.
     said = [*action.overrides, *(() if action.launcher is None else ("max_retries",))]
-    return Declared(
+    return DeclaredAction(
         action=action.name,
         queue=action.queue,
         priority=action.priority,
@@ -389,6 +391,6 @@ def _declared(action: Any) -> Declared:
     )
 
 
-def _settled(answer: Exchanged) -> Settled:
+def _settled(answer: ExchangeAnswer) -> Settled:
     refused = [Refusal(int(one.task_id), one.attempt, one.winner) for one in answer.refused]
-    return Settled(answer.accepted, refused, NO_NEWS)
+    return Settled(answer.accepted, refused, NO_NOTIFICATIONS)

@@ -107,7 +107,7 @@ def _bad_url(url: str, why: str) -> InvalidSettings:
     return InvalidSettings(f"{shown!r} is not the URL of a server: {why}.", code="invalid_url")
 
 
-class Calls:
+class HttpConnection:
     """One connection to a server, made when it is needed."""
 
     def __init__(self, server: Server) -> None:

@@ -12,24 +12,24 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from holdfast.engine.effects.gate import PAUSES_SECONDS, AnswerEffect, Gate, OpenEffect, Sender
-from holdfast.engine.effects.steps import KeepStep, RecallSteps, Step, Steps
+from holdfast.engine.effects.gate import PAUSES_SECONDS, AnswerEffect, GateDecision, OpenEffect, Sender
+from holdfast.engine.effects.steps import KeepStep, RecallSteps, Steps, StoredStep
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.execution.effect_store import Answer, Asking, Kept, Renew, Renewed, Request
+from holdfast.execution.effect_store import Answer, EffectStore, LeaseRenewed, Renew, Request, StepKept
 from holdfast.execution.notes import Note, log
 from holdfast.protocol.worker import (
     NOTHING,
+    AttemptNotes,
     EffectAnswer,
     GateAnswer,
     KeptStep,
-    Lease,
-    Progress,
+    LeaseProof,
+    NotesRequest,
     Recalled,
-    Said,
-    Spoken,
     WantedEffect,
+    WorkerNote,
 )
-from holdfast.worker.transport.http_connection import Calls, Server
+from holdfast.worker.transport.http_connection import HttpConnection, Server
 
 T = TypeVar("T")
 
@@ -42,12 +42,12 @@ class _Renewal(msgspec.Struct, frozen=True):
     cancel_requested: bool
 
 
-class HttpLedger(Asking):
+class HttpEffectStore(EffectStore):
     """The ledger of one worker, kept by a server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._free: list[Calls] = []
+        self._free: list[HttpConnection] = []
         self._room = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def ask(self, sender: Sender, request: Request) -> Answer:
@@ -58,32 +58,32 @@ class HttpLedger(Asking):
                 return await self._open(lease, request)
             case AnswerEffect():
                 await self._answer(lease, request)
-                return Kept()
+                return StepKept()
             case RecallSteps():
                 return await self._recall(sender, lease)
             case KeepStep(step):
                 kept = KeptStep(**lease, name=step.name, digest=step.digest, output=msgspec.Raw(step.output))
                 await self._insist("/internal/steps", kept, dict[str, Any])
-                return Kept()
+                return StepKept()
             case Renew():
-                answer = await self._insist("/internal/heartbeat", Lease(**lease), _Renewal)
-                return Renewed(answer.cancel_requested)
+                answer = await self._insist("/internal/heartbeat", LeaseProof(**lease), _Renewal)
+                return LeaseRenewed(answer.cancel_requested)
             case _:
                 assert_never(request)
 
     async def keep_notes(self, batch: list[Note]) -> None:
         """Keep what attempts said; what the server cannot store is dropped."""
         spoken = [
-            Spoken(
+            AttemptNotes(
                 str(note.claimed.task_id),
                 note.claimed.attempt,
                 note.claimed.lease_token,
-                [Said(note.kind, msgspec.json.decode(note.detail))],  # type: ignore[arg-type]
+                [WorkerNote(note.kind, msgspec.json.decode(note.detail))],  # type: ignore[arg-type]
             )
             for note in batch
         ]
         try:
-            await self._post("/internal/progress", Progress(spoken), dict[str, Any])
+            await self._post("/internal/progress", NotesRequest(spoken), dict[str, Any])
         except Unavailable:
             raise
         except HoldfastError as error:
@@ -94,7 +94,7 @@ class HttpLedger(Asking):
             calls.drop()
         self._free.clear()
 
-    async def _open(self, lease: dict[str, Any], wanted: OpenEffect) -> Gate:
+    async def _open(self, lease: dict[str, Any], wanted: OpenEffect) -> GateDecision:
         body = WantedEffect(
             **lease,
             name=wanted.name,
@@ -106,7 +106,9 @@ class HttpLedger(Asking):
         )
         gate = await self._insist("/internal/effects", body, GateAnswer)
         receipt = None if gate.open or gate.refused else bytes(gate.receipt)
-        return Gate(key=gate.idempotency_key, is_open=gate.open, receipt=receipt, code=gate.code, message=gate.message)
+        return GateDecision(
+            key=gate.idempotency_key, is_open=gate.open, receipt=receipt, code=gate.code, message=gate.message
+        )
 
     async def _answer(self, lease: dict[str, Any], answer: AnswerEffect) -> None:
         body = EffectAnswer(
@@ -122,8 +124,8 @@ class HttpLedger(Asking):
     async def _recall(self, sender: Sender, lease: dict[str, Any]) -> Steps:
         if sender.claimed.attempt == 1:
             return Steps([])
-        recalled = await self._insist("/internal/steps/recall", Lease(**lease), Recalled)
-        return Steps([Step(one.name, one.digest, bytes(one.output)) for one in recalled.steps])
+        recalled = await self._insist("/internal/steps/recall", LeaseProof(**lease), Recalled)
+        return Steps([StoredStep(one.name, one.digest, bytes(one.output)) for one in recalled.steps])
 
     async def _insist(self, path: str, body: Any, kind: type[T]) -> T:
         """Ask however often the way breaks within reason: every question may be repeated."""
@@ -141,9 +143,9 @@ class HttpLedger(Asking):
             return await calls.post(path, body, kind)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Calls]:
+    async def _connection(self) -> AsyncIterator[HttpConnection]:
         async with self._room:
-            calls = self._free.pop() if self._free else Calls(self._server)
+            calls = self._free.pop() if self._free else HttpConnection(self._server)
             try:
                 yield calls
             finally:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.tasks.failure import Failure
 from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Outcome, Released, TimedOut
 from holdfast.engine.leases import Report
-from holdfast.protocol.worker import NOTHING, Completion, Reported
+from holdfast.protocol.worker import NOTHING, Completion, ReportedFailure
 
 
 def completion(report: Report) -> Completion:
@@ -45,8 +45,8 @@ def _status(outcome: Outcome) -> tuple[str, Failure | None]:
             assert_never(outcome)
 
 
-def _reported(failure: Failure) -> Reported:
-    return Reported(
+def _reported(failure: Failure) -> ReportedFailure:
+    return ReportedFailure(
         failure.code,
         failure.message,
         failure.type,

@@ -14,15 +14,15 @@ import msgspec
 from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, Disposition, LetterState, valid_dispatches
 from holdfast.core.values.bounds import required_reason
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.dispatch_transaction import REINJECT, dispatching
+from holdfast.engine.dispatch_transaction import REINJECT, dispatch_transaction
 from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_effects
 from holdfast.engine.engine import Engine
-from holdfast.engine.idempotency import Once
-from holdfast.engine.lifecycle.dead_letters.requeue import By, Requeued, redrive_task, request, with_its_run
+from holdfast.engine.idempotency import IdempotentRequest
+from holdfast.engine.lifecycle.dead_letters.requeue import Requeued, RequeueRequest, redrive_task, request, with_its_run
 from holdfast.engine.lifecycle.runs.commands import cancel_run_in
 from holdfast.engine.lifecycle.runs.redrive import plan_redrive
 from holdfast.engine.lifecycle.tasks.retry import not_retryable, requeued
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 
@@ -37,7 +37,7 @@ ABANDON_BATCH = 100
 """Their runs are canceled in the same transaction, and locked as long."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class DeadLettersMoved(msgspec.Struct, frozen=True):
     """How many letters an operator moved, and of how many tasks."""
 
     letters: int
@@ -52,7 +52,7 @@ async def redrive(
     actor: str,
     reason: str,
     dispatches: int = DISPATCHES_MAX,
-    once: Once | None = None,
+    once: IdempotentRequest | None = None,
     answer: Callable[[Requeued], Any] = lambda done: done,
 ) -> Requeued:
     """Run one dead task again, whatever its generation spent; its run goes with it.
@@ -60,8 +60,8 @@ async def redrive(
     `DispatchFailed` if the database failed it as a whole. Asked `once`, what `answer` makes of it is kept with it, and
     answers a repetition.
     """
-    by = By(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
-    async with dispatching(engine.database, REINJECT, f"The re-drive of task {task_id}") as session:
+    by = RequeueRequest(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
+    async with dispatch_transaction(engine.database, REINJECT, f"The re-drive of task {task_id}") as session:
         if once is not None:
             await once.begin(session)
         done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
@@ -72,7 +72,7 @@ async def redrive(
         )
         if once is not None:
             await once.keep(session, answer(done))
-    await follow_up(engine, done.news)
+    await publish_and_propagate(engine, done.notifications)
     return done
 
 
@@ -102,15 +102,15 @@ async def redrive_group(
     actor: str,
     reason: str,
     dispatches: int = DISPATCHES_MAX,
-    once: Once | None = None,
-    answer: Callable[[Asked], Any] = lambda asked: asked,
-) -> Asked:
+    once: IdempotentRequest | None = None,
+    answer: Callable[[DeadLettersMoved], Any] = lambda asked: asked,
+) -> DeadLettersMoved:
     """Ask for every letter of a group to be retried that is open or was left; the sweep dispatches them.
 
     Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
     `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
     """
-    by = By(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
+    by = RequeueRequest(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
     after = asked = 0
     while True:
         async with engine.database.transaction() as session:
@@ -126,7 +126,7 @@ async def redrive_group(
         after = page[-1]["dead_letter_id"]
     if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1, False):
         raise _no_group(fingerprint)
-    done = Asked(asked, asked)
+    done = DeadLettersMoved(asked, asked)
     if once is not None:
         async with engine.database.transaction() as session:
             await once.keep(session, answer(done))
@@ -142,7 +142,7 @@ async def ignore(
     actor: str,
     reason: str,
     abandons: bool = False,
-) -> Asked:
+) -> DeadLettersMoved:
     """Know and leave the unresolved letters of a task or group.
 
     To abandon them, and those ignored before, also cancels the runs they belong to, in the same transaction. Repeated,
@@ -165,9 +165,9 @@ async def ignore(
         moved += [row["task_id"] for row in rows]
         grace = engine.settings.worker.cancel_grace_seconds
         for done in canceled:
-            news = await done.ask_tasks(engine.database, engine.catalog, tenant_id, actor, why, grace)
-            await follow_up(engine, news)
-    return Asked(len(moved), len(set(moved)))
+            notifications = await done.ask_tasks(engine.database, engine.catalog, tenant_id, actor, why, grace)
+            await publish_and_propagate(engine, notifications)
+    return DeadLettersMoved(len(moved), len(set(moved)))
 
 
 async def resolve(
@@ -178,7 +178,7 @@ async def resolve(
     fingerprint: str | None = None,
     actor: str,
     reason: str,
-) -> Asked:
+) -> DeadLettersMoved:
     """Call the letters of a task or group dealt with: somebody mended by hand what they stood for. What was asked to be
     retried is retried no more."""
     why = required_reason(reason)
@@ -190,7 +190,7 @@ async def resolve(
             changes = [_letter_change("dead.resolve", row, LetterState.RESOLVED, Disposition.RESOLVED) for row in rows]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
         moved += [row["task_id"] for row in rows]
-    return Asked(len(moved), len(set(moved)))
+    return DeadLettersMoved(len(moved), len(set(moved)))
 
 
 def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:

@@ -24,7 +24,7 @@ NO_QUEUE = "default"
 """Under which queue letters of nodes are shown that have none: waits and sub-flows."""
 
 
-async def park(session: Session, run: LockedRun, node_no: int, *, code: str, cause: str) -> None:
+async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code: str, cause: str) -> None:
     """Open the letter of a node that failed at its present attempt, in place of those it had."""
     node, row = run.snapshot.plan.nodes[node_no], run.progress.rows[node_no]
     where = (run.row.tenant_id, run.row.run_id + 1 + node_no, run.row.run_id, node_no)

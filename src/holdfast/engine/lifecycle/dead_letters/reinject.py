@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.core.values.bounds import valid_worker_id
 from holdfast.engine.audit import audit
-from holdfast.engine.dispatch_transaction import REINJECT, dispatching
+from holdfast.engine.dispatch_transaction import REINJECT, dispatch_transaction
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.dead_letters.requeue import By, Requeued, redrive_task
+from holdfast.engine.lifecycle.dead_letters.requeue import Requeued, RequeueRequest, redrive_task
 from holdfast.engine.lifecycle.tasks.retry import requeued
-from holdfast.engine.publish import follow_up
+from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import Conflict, Invalid
-from holdfast.store.database import AWAY
+from holdfast.store.database import TRANSIENT
 from holdfast.store.statements import sql
 
 _TAKE_LETTER = sql("take_letter")
@@ -63,14 +63,14 @@ async def reinject_once(
     finally:
         await _release(engine, task_id, worker_id)
     if done is not None:
-        await follow_up(engine, done.news)
+        await publish_and_propagate(engine, done.notifications)
     return Reinjected(done is not None, str(task_id))
 
 
 async def _release(engine: Engine, task_id: int, worker_id: str) -> None:
     try:
         await engine.database.fetch(_RELEASE, task_id, worker_id)
-    except AWAY as error:
+    except TRANSIENT as error:
         # What became of the task is what the caller has to hear.
         log.warning("the lease on dead task %s was not released and will lapse: %s", task_id, error)
 
@@ -78,8 +78,8 @@ async def _release(engine: Engine, task_id: int, worker_id: str) -> None:
 async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str) -> Requeued | None:
     """Requeue the task; None when it is not failed any more or its run cannot go on."""
     try:
-        async with dispatching(engine.database, REINJECT, f"The reinjection of task {task_id}") as session:
-            by = By(worker_id, "reinjected", lifts_pause=False)
+        async with dispatch_transaction(engine.database, REINJECT, f"The reinjection of task {task_id}") as session:
+            by = RequeueRequest(worker_id, "reinjected", lifts_pause=False)
             done = await redrive_task(session, engine.catalog, tenant_id, task_id, by)
             if done is not None:
                 change = requeued("dead.reinject", done, before="failed")

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds
 from holdfast.core.tasks.fingerprint import fingerprint_on_record
 from holdfast.engine.lifecycle.runs.redrive import Redriven, redrive_run
-from holdfast.engine.notifications import News
+from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
@@ -32,7 +32,7 @@ _UNLETTERED = sql("unlettered")
 _ADOPT_TASKS = sql("adopt_tasks")
 
 
-class Letter(msgspec.Struct, frozen=True):
+class DeadLetter(msgspec.Struct, frozen=True):
     """A locked letter on its way: its task, how often it was dispatched before, where it stood, and its node."""
 
     dead_letter_id: int
@@ -45,9 +45,9 @@ class Letter(msgspec.Struct, frozen=True):
 class Dispatched(msgspec.Struct, frozen=True):
     """Letters that were marked as retrying, and what to announce after the commit."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     tasks: int
-    news: News
+    notifications: Notifications
 
 
 class Requeued(msgspec.Struct, frozen=True):
@@ -56,11 +56,11 @@ class Requeued(msgspec.Struct, frozen=True):
     task_id: int
     attempt: int
     generation: int
-    news: News
+    notifications: Notifications
     dead_letter_id: int | None = None
 
 
-class By(msgspec.Struct, frozen=True):
+class RequeueRequest(msgspec.Struct, frozen=True):
     """Who runs dead work again, why, and how it shall go: in a campaign, with another priority than its own, without
     lifting the pause of a run, or with fewer dispatches than usual."""
 
@@ -73,7 +73,7 @@ class By(msgspec.Struct, frozen=True):
 
 
 async def dispatch_tasks(
-    session: Session, tenant_id: int, letters: Sequence[Letter], by: By, *, is_asked: bool = True
+    session: Session, tenant_id: int, letters: Sequence[DeadLetter], by: RequeueRequest, *, is_asked: bool = True
 ) -> Dispatched:
     """Requeue the plain tasks of locked letters; those that are no longer failed are left, with their letters.
 
@@ -84,7 +84,7 @@ async def dispatch_tasks(
     revived = {row["task_id"] for row in rows}
     going = [letter for letter in letters if letter.task_id in revived]
     marked = await mark(session, going, by, _MARK_DISPATCHED if is_asked else _SEND_LETTERS)
-    return Dispatched(marked, len(revived), News({row["lane_id"] for row in rows}, [], []))
+    return Dispatched(marked, len(revived), Notifications({row["lane_id"] for row in rows}, [], []))
 
 
 async def hold_runs(
@@ -102,9 +102,9 @@ async def dispatch_run(
     catalog: Catalog,
     tenant_id: int,
     run_id: int,
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     held: Sequence[Any],
-    by: By,
+    by: RequeueRequest,
     *,
     only: str | None = None,
 ) -> tuple[Dispatched, Redriven]:
@@ -135,7 +135,7 @@ async def dispatch_run(
     await request(session, [row["dead_letter_id"] for row in told if row["state"] == LetterState.OPEN], by)
     others = letters_of(row for row in told if done.keeps(run_id, row["node_no"], row["task_id"]))
     marked = await mark(session, [*going, *others], by)
-    return Dispatched(marked, len(going) + len(others), done.news), done
+    return Dispatched(marked, len(going) + len(others), done.notifications), done
 
 
 def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
@@ -144,7 +144,9 @@ def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
     return [row for row in held if row["run_id"] == run_id and row["state"] in states]
 
 
-async def mark(session: Session, letters: Sequence[Letter], by: By, statement: str = _MARK_DISPATCHED) -> list[Letter]:
+async def mark(
+    session: Session, letters: Sequence[DeadLetter], by: RequeueRequest, statement: str = _MARK_DISPATCHED
+) -> list[DeadLetter]:
     """Count one dispatch more on locked letters, and store the pause that follows it."""
     if not letters:
         return []
@@ -155,7 +157,7 @@ async def mark(session: Session, letters: Sequence[Letter], by: By, statement: s
     return [letter for letter in letters if letter.dead_letter_id in marked]
 
 
-async def request(session: Session, dead_letter_ids: Sequence[int], by: By) -> int:
+async def request(session: Session, dead_letter_ids: Sequence[int], by: RequeueRequest) -> int:
     """Ask for letters that are open or were parked to be retried."""
     return len(await session.fetch(_REQUEST_LETTERS, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max))
 
@@ -165,7 +167,7 @@ async def redrive_task(
     catalog: Catalog,
     tenant_id: int,
     task_id: int,
-    by: By,
+    by: RequeueRequest,
 ) -> Requeued | None:
     """Run one dead task again through its newest letter, as a new generation; None if it is not failed for good."""
     found = await lock_dead_task(session, catalog, tenant_id, task_id)
@@ -173,7 +175,7 @@ async def redrive_task(
         return None
     dead, held, newest = found.row, found.held, found.newest
     # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
-    chosen = Letter(0, task_id, 0, "", dead["node_no"]) if newest is None else await _requested(session, newest, by)
+    chosen = DeadLetter(0, task_id, 0, "", dead["node_no"]) if newest is None else await _requested(session, newest, by)
     if dead["run_id"] is None:
         done = await dispatch_tasks(session, tenant_id, [chosen], by)
         if not done.tasks:
@@ -187,7 +189,7 @@ async def redrive_task(
         if dead["node_no"] not in redriven.numbers:
             raise with_its_run(task_id, False, f"Other items of its node in run {dead['run_id']} are under way.")
     letter_id = None if newest is None else newest["dead_letter_id"]
-    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news, letter_id)
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.notifications, letter_id)
 
 
 class LockedDeadTask(msgspec.Struct, frozen=True):
@@ -218,12 +220,12 @@ async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, tas
     return LockedDeadTask(dead, held, list(letters))
 
 
-async def _requested(session: Session, row: Any, by: By) -> Letter:
+async def _requested(session: Session, row: Any, by: RequeueRequest) -> DeadLetter:
     is_reset = row["state"] == LetterState.IGNORED
     if row["state"] in (LetterState.OPEN, LetterState.IGNORED):
         await request(session, [row["dead_letter_id"]], by)
     dispatches = 0 if is_reset else row["dispatches"]
-    return Letter(row["dead_letter_id"], row["task_id"], dispatches, row["state"], row["node_no"])
+    return DeadLetter(row["dead_letter_id"], row["task_id"], dispatches, row["state"], row["node_no"])
 
 
 async def adopt(session: Session, *, limit: int, task_id: int | None = None) -> int:
@@ -252,7 +254,7 @@ def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
     )
 
 
-def letters_of(rows: Iterable[Any]) -> list[Letter]:
+def letters_of(rows: Iterable[Any]) -> list[DeadLetter]:
     """Locked rows as letters."""
     names = ("dead_letter_id", "task_id", "dispatches", "state", "node_no")
-    return [Letter(*(row[name] for name in names)) for row in rows]
+    return [DeadLetter(*(row[name] for name in names)) for row in rows]

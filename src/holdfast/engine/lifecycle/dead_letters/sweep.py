@@ -19,8 +19,8 @@ from holdfast.core.dead_letters.dead_letter import (
     RESUME_REASON,
     LetterFacts,
     LetterState,
-    RunStand,
-    Verdict,
+    OwningRun,
+    SweepDecision,
     judge,
     stand_of_run,
 )
@@ -28,14 +28,14 @@ from holdfast.engine.audit import Change, audit
 from holdfast.engine.for_each_row import apart
 from holdfast.engine.lifecycle.dead_letters.open_for_node import resolve_mended
 from holdfast.engine.lifecycle.dead_letters.requeue import (
-    By,
     Dispatched,
+    RequeueRequest,
     adopt,
     dispatch_run,
     dispatch_tasks,
     letters_of,
 )
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -54,7 +54,7 @@ _CLOSE_REPLACED = sql("close_replaced")
 
 SWEEP_BATCH = 500
 ADOPT_BATCH = 500
-_BY = By(DISPATCHER_ACTOR, RESUME_REASON)
+_BY = RequeueRequest(DISPATCHER_ACTOR, RESUME_REASON)
 
 
 class Swept(msgspec.Struct):
@@ -65,7 +65,7 @@ class Swept(msgspec.Struct):
 
     count: int = 0
     after: int = 0
-    news: News = NO_NEWS
+    notifications: Notifications = NO_NOTIFICATIONS
 
 
 async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, limit: int = SWEEP_BATCH) -> Swept:
@@ -101,9 +101,9 @@ async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:
     rows = await session.fetch(_LOCK_LETTERS, list(dead_letter_ids))
-    judged = [(row, judge(_facts(row, RunStand(row["stand"]), row["owner_id"]), at=row["at"])) for row in rows]
+    judged = [(row, judge(_facts(row, OwningRun(row["stand"]), row["owner_id"]), at=row["at"])) for row in rows]
     await _conclude(session, judged, swept)
-    due = [row for row, verdict in judged if verdict is Verdict.REDRIVE]
+    due = [row for row, verdict in judged if verdict is SweepDecision.REDRIVE]
     for tenant_id in sorted({row["tenant_id"] for row in due}):
         letters = letters_of(row for row in due if row["tenant_id"] == tenant_id)
         await _count(session, tenant_id, swept, await dispatch_tasks(session, tenant_id, letters, _BY))
@@ -112,17 +112,17 @@ async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: 
 async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id: int, swept: Swept) -> None:
     rows = await session.fetch(_LOCK_RUN_LETTERS, run_id, tenant_id)
     run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-    stand = RunStand.GONE if run is None else _stand(run)
+    stand = OwningRun.GONE if run is None else _stand(run)
     owner_id = None if run is None else run["tenant_id"]
     # A letter whose node is under way is left, whatever else of the run failed: nothing would be tried for it.
     resting = await _resting(session, run_id, rows) if stand in RECOVERABLE else frozenset()
-    otherwise = RunStand.ACTIVE if stand in RECOVERABLE else stand
+    otherwise = OwningRun.ACTIVE if stand in RECOVERABLE else stand
     judged = []
     for row in rows:
         own = stand if row["node_no"] in resting else otherwise
         judged.append((row, judge(_facts(row, own, owner_id), at=row["at"])))
     await _conclude(session, judged, swept)
-    if due := letters_of(row for row, verdict in judged if verdict is Verdict.REDRIVE):
+    if due := letters_of(row for row, verdict in judged if verdict is SweepDecision.REDRIVE):
         try:
             done, _ = await dispatch_run(session, catalog, tenant_id, run_id, due, (), _BY)
         except Conflict:
@@ -136,14 +136,14 @@ async def _resting(session: Session, run_id: int, rows: Sequence[Any]) -> frozen
     return frozenset(row["node_no"] for row in found)
 
 
-async def _conclude(session: Session, judged: Sequence[tuple[Any, Verdict]], swept: Swept) -> None:
+async def _conclude(session: Session, judged: Sequence[tuple[Any, SweepDecision]], swept: Swept) -> None:
     """Store the ends: superseded letters are resolved, exhausted ones parked."""
-    for verdict, statement in ((Verdict.RESOLVE, _RESOLVE_SUPERSEDED), (Verdict.EXHAUST, _EXHAUST_LETTERS)):
+    for verdict, statement in ((SweepDecision.RESOLVE, _RESOLVE_SUPERSEDED), (SweepDecision.EXHAUST, _EXHAUST_LETTERS)):
         if ids := [row["dead_letter_id"] for row, found in judged if found is verdict]:
             swept.count += len(await session.fetch(statement, ids, DISPATCHER_ACTOR))
 
 
-def _facts(row: Any, stand: RunStand, owner_id: int | None) -> LetterFacts:
+def _facts(row: Any, stand: OwningRun, owner_id: int | None) -> LetterFacts:
     return LetterFacts(
         state=LetterState(row["state"]),
         tenant_id=row["tenant_id"],
@@ -157,7 +157,7 @@ def _facts(row: Any, stand: RunStand, owner_id: int | None) -> LetterFacts:
     )
 
 
-def _stand(run: Any) -> RunStand:
+def _stand(run: Any) -> OwningRun:
     return stand_of_run(
         state=run["state"], failed=run["failed"], is_paused=run["is_paused"], is_canceled=run["is_canceled"]
     )
@@ -166,7 +166,7 @@ def _stand(run: Any) -> RunStand:
 async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatched) -> None:
     """Count what was requeued, and leave its rows in the audit log: the last thing of the transaction."""
     swept.count += len(done.letters)
-    swept.news = swept.news.and_(done.news)
+    swept.notifications = swept.notifications.and_(done.notifications)
     after = {"state": LetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}
     changes = [
         Change(

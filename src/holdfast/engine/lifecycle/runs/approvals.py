@@ -22,7 +22,7 @@ from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
 from holdfast.engine.lifecycle.runs.release import advance
 from holdfast.engine.lifecycle.runs.signals import take
 from holdfast.engine.lifecycle.runs.taskless_nodes import APPROVAL_PREFIX
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.engine.queries.runs import no_node
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
@@ -37,12 +37,12 @@ _READ_SIGNAL = sql("read_signal")
 _NODE_WORDS = {**ENDS, "k": "skipped", "u": "not run: an upstream failed"}
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalAnswered(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that was taken; `is_early` if the node has not asked yet and it is kept until then."""
 
     is_given: bool
     is_early: bool
-    news: News
+    notifications: Notifications
 
 
 async def answer_approval(
@@ -55,7 +55,7 @@ async def answer_approval(
     is_given: bool,
     actor: str,
     reason: str,
-) -> Answered:
+) -> ApprovalAnswered:
     """Give or refuse the approval of one node; `NotFound` without it, `Conflict` if it is answered or too late."""
     if reason:
         bounds.valid_reason(reason)
@@ -76,10 +76,10 @@ async def answer_approval(
         _require_open(run_id, name, found, standing)
         signal_id = await session.fetchval(_SEND_SIGNAL, tenant_id, key, run_id, actor, payload)
         is_early = standing["state"] != "w"
-        news = NO_NEWS
+        notifications = NO_NOTIFICATIONS
         if not is_early:
             [run] = await lock_runs(session, catalog, [run_id])
-            news = await _end(session, catalog, run, node_no, standing, signal_id)
+            notifications = await _end(session, catalog, run, node_no, standing, signal_id)
         change = Change(
             verb="run.approve" if is_given else "run.reject",
             subject_kind="run",
@@ -88,7 +88,7 @@ async def answer_approval(
             after={"node": name, "approved": is_given},
         )
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    return Answered(is_given=is_given, is_early=is_early, news=news)
+    return ApprovalAnswered(is_given=is_given, is_early=is_early, notifications=notifications)
 
 
 def _key_of(run_id: int, node: Node) -> str:
@@ -125,7 +125,9 @@ def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
         )
 
 
-async def _end(session: Session, catalog: Catalog, run: LockedRun, node_no: int, standing: Any, signal_id: int) -> News:
+async def _end(
+    session: Session, catalog: Catalog, run: LockedRun, node_no: int, standing: Any, signal_id: int
+) -> Notifications:
     run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=standing["attempt"], generation=standing["generation"])
     run.left += 1
     run.ends.append(await take(session, run, node_no, await session.fetchrow(_READ_SIGNAL, signal_id, run.row.run_id)))

@@ -17,19 +17,19 @@ from holdfast.core.flows.progress import End, NodeRow
 from holdfast.core.tasks.states import TaskState
 from holdfast.core.values import bounds
 from holdfast.engine.audit import audit
-from holdfast.engine.for_each_row import one_by_one
-from holdfast.engine.lifecycle.dead_letters.requeue import By, dispatch_run, hold_runs
+from holdfast.engine.for_each_row import for_each_row
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, hold_runs
 from holdfast.engine.lifecycle.runs.commands import retried
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
 from holdfast.engine.lifecycle.runs.outputs import values_of
 from holdfast.engine.lifecycle.runs.release import advance
 from holdfast.engine.lifecycle.runs.start import RunOptions, start_runs
-from holdfast.engine.lifecycle.runs.taskless_nodes import FRESH, end_special, fail_special
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.lifecycle.runs.taskless_nodes import FRESH, end_taskless, fail_taskless
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _BEGIN_CHILD = sql("begin_child")
@@ -52,7 +52,7 @@ async def begin_child(
     catalog: Catalog,
     run: LockedRun,
     node_no: int,
-    child: Snapshot,
+    child: FlowSnapshot,
     encoded: bytes,
     *,
     tags: list[str] | None,
@@ -61,10 +61,10 @@ async def begin_child(
     node = run.snapshot.plan.nodes[node_no]
     priority = node.priority if run.row.priority is None else run.row.priority
     options = RunOptions(parent_run_id=run.row.run_id, parent_node=node_no, priority=priority, tags=tuple(tags or ()))
-    [child_id], news = await start_runs(session, catalog, child, [encoded], options)
+    [child_id], notifications = await start_runs(session, catalog, child, [encoded], options)
     await _wait_for(session, run, node_no, child_id)
-    run.lanes |= news.lanes
-    run.waits |= news.waits
+    run.lanes |= notifications.lanes
+    run.waits |= notifications.waits
 
 
 async def _wait_for(session: Session, run: LockedRun, node_no: int, child_id: int) -> None:
@@ -85,21 +85,21 @@ async def go_on(session: Session, catalog: Catalog, run: LockedRun, node_no: int
     return True, None
 
 
-async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> News:
+async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> Notifications:
     """Tell parents about runs that ended; at most `limit` of them."""
 
-    async def answer(session: Session, row: Any) -> News:
+    async def answer(session: Session, row: Any) -> Notifications:
         return await _answer(session, catalog, row["run_id"], row["parent_run_id"], row["tenant_id"])
 
-    return await one_by_one(database, _UNANSWERED, limit=limit, what="answer", work=answer)
+    return await for_each_row(database, _UNANSWERED, limit=limit, what="answer", work=answer)
 
 
-async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: int, tenant_id: int) -> News:
+async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: int, tenant_id: int) -> Notifications:
     held = await hold_runs(session, tenant_id, [parent_id])
     parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
     answer = await session.fetchrow(_ANSWER_CHILD, child_id)
     if answer is None or parent is None or answer["is_replaced"]:
-        return NO_NEWS
+        return NO_NOTIFICATIONS
     node_no = answer["parent_node"]
     waiting = await session.fetchrow(_WAITING_CHILD, parent_id, node_no, child_id)
     if waiting is None:
@@ -113,50 +113,50 @@ async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: 
 
 async def _mend(
     session: Session, catalog: Catalog, parent: Any, node_no: int, child_id: int, answer: Any, held: Sequence[Any]
-) -> News:
+) -> Notifications:
     """A run completed after all, by a re-drive of its own: the node that failed with it is over well, and what is
     downstream of it runs again, after the pause if there is one. Under the locks of the parent's letters and of the
     parent."""
     parent_id, tenant_id = parent["run_id"], parent["tenant_id"]
     if answer["state"] != "c" or await session.fetchrow(_FAILED_FOR_CHILD, parent_id, node_no, child_id) is None:
-        return NO_NEWS
+        return NO_NOTIFICATIONS
     await catalog.flows.learn([parent["snapshot_id"]], session)
     name = catalog.flows.snapshot(parent["snapshot_id"]).plan.names[node_no]
-    by = By(MENDER, f"run {child_id} completed", lifts_pause=False)
+    by = RequeueRequest(MENDER, f"run {child_id} completed", lifts_pause=False)
     try:
         _, done = await dispatch_run(session, catalog, tenant_id, parent_id, [], held, by, only=name)
     except Conflict:
         # Canceled, or run again from further up: nobody waits for this run.
-        return NO_NEWS
+        return NO_NOTIFICATIONS
     await audit(session, tenant_id, [retried(parent_id, done)], actor=by.actor, reason=by.reason)
-    return done.news
+    return done.notifications
 
 
-async def retry_children_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> News:
+async def retry_children_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> Notifications:
     """Run again what failed in runs with which a node goes on; at most `limit` runs.
 
     Under the locks of its letters, of the parent, and its own. One that cannot run again is told to its node as it is.
     """
 
-    async def again(session: Session, row: Any) -> News:
+    async def again(session: Session, row: Any) -> Notifications:
         child_id, parent_id, tenant_id = row["run_id"], row["parent_run_id"], row["tenant_id"]
         held = await hold_runs(session, tenant_id, [child_id])
         parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
         found = await session.fetchrow(_LOCK_RUN, child_id, tenant_id)
         if found is None or not found["is_wanted"]:
-            return NO_NEWS
-        by = By(MENDER, f"run {parent_id} is run again")
+            return NO_NOTIFICATIONS
+        by = RequeueRequest(MENDER, f"run {parent_id} is run again")
         try:
             if parent is None or parent["is_canceled"]:
                 raise Conflict("Nobody waits for it any more.", code="run_not_open")
             _, done = await dispatch_run(session, catalog, tenant_id, child_id, [], held, by)
         except Conflict:
             await session.fetch(_UNWANT_CHILD, child_id)
-            return News(set(), [], [child_id])
+            return Notifications(set(), [], [child_id])
         await audit(session, tenant_id, [retried(child_id, done)], actor=by.actor, reason=by.reason)
-        return done.news
+        return done.notifications
 
-    return await one_by_one(database, _WANTED_CHILDREN, limit=limit, what="retry", work=again)
+    return await for_each_row(database, _WANTED_CHILDREN, limit=limit, what="retry", work=again)
 
 
 async def _node_end(
@@ -171,16 +171,16 @@ async def _node_end(
 ) -> End:
     """How a node ends that waited for a run: as that did, with what the flow returns."""
     if answer["state"] == "x":
-        return await end_special(session, run, node_no, TaskState.CANCELED, leaving)
+        return await end_taskless(session, run, node_no, TaskState.CANCELED, leaving)
     if answer["state"] == "f":
         message = f"Run {child_id} of flow {run.snapshot.plan.nodes[node_no].action} failed."
-        return await fail_special(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message, parks=False)
+        return await fail_taskless(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message, parks=False)
     try:
         output = await run_output(session, catalog, child_id, answer["snapshot_id"])
         encoded = json_codec.encode(output, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="output")
     except Invalid as error:
-        return await fail_special(session, run, node_no, leaving, code=error.code, message=str(error))
-    return await end_special(session, run, node_no, TaskState.COMPLETED, leaving, output=encoded)
+        return await fail_taskless(session, run, node_no, leaving, code=error.code, message=str(error))
+    return await end_taskless(session, run, node_no, TaskState.COMPLETED, leaving, output=encoded)
 
 
 async def run_output(session: Session, catalog: Catalog, run_id: int, snapshot_id: int) -> Any:

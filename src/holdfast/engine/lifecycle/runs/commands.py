@@ -15,17 +15,17 @@ import msgspec
 from holdfast.core.tasks.states import ENDS, TaskState
 from holdfast.core.values.bounds import no_run
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.dispatch_transaction import RETRY, dispatching
+from holdfast.engine.dispatch_transaction import RETRY, dispatch_transaction
 from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_effects
 from holdfast.engine.for_each_row import Pages, all_in_turn, apart
-from holdfast.engine.idempotency import Once
-from holdfast.engine.lifecycle.dead_letters.requeue import By, dispatch_run, hold_runs
+from holdfast.engine.idempotency import IdempotentRequest
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, hold_runs
 from holdfast.engine.lifecycle.runs.items import drop_items
 from holdfast.engine.lifecycle.runs.locked_run import lock_runs
 from holdfast.engine.lifecycle.runs.redrive import Redriven, plan_redrive
 from holdfast.engine.lifecycle.runs.release import advance
 from holdfast.engine.lifecycle.tasks.cancel import cancel_in
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -54,7 +54,7 @@ async def cancel_run(
     actor: str,
     reason: str,
     grace_seconds: float,
-) -> News:
+) -> Notifications:
     """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
     async with database.transaction() as session:
         done = await cancel_run_in(session, catalog, tenant_id, run_id, actor=actor, reason=reason)
@@ -72,16 +72,16 @@ class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     has_tasks: bool
     change: Change
-    news: News
+    notifications: Notifications
 
     async def ask_tasks(
         self, database: Database, catalog: Catalog, tenant_id: int, actor: str, reason: str, grace_seconds: float
-    ) -> News:
+    ) -> Notifications:
         """Cancel its tasks, after the commit. A pass finds what nobody came to ask."""
         if not self.has_tasks:
-            return self.news
+            return self.notifications
         who = (actor, reason, grace_seconds)
-        return self.news.and_(await cancel_tasks(database, catalog, tenant_id, self.run_id, self.nodes, *who))
+        return self.notifications.and_(await cancel_tasks(database, catalog, tenant_id, self.run_id, self.nodes, *who))
 
 
 async def cancel_run_in(
@@ -95,13 +95,17 @@ async def cancel_run_in(
     before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
     change = run_change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
     if is_open := done["state"] == "o":
-        news = await _cancel_nodes(session, catalog, run_id)
+        notifications = await _cancel_nodes(session, catalog, run_id)
     else:
-        news = News(set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else [])
-    return CanceledRun(run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, news=news)
+        notifications = Notifications(
+            set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else []
+        )
+    return CanceledRun(
+        run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, notifications=notifications
+    )
 
 
-async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> News:
+async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> Notifications:
     """Nobody answers the waiting nodes of a canceled run any more, and items that wait their turn never have it."""
     runs = await lock_runs(session, catalog, [run_id])
     for run in runs:
@@ -120,23 +124,23 @@ async def cancel_tasks(
     actor: str,
     reason: str,
     grace_seconds: float,
-) -> News:
+) -> Notifications:
     """Cancel the tasks of a canceled run, batch by batch."""
-    everything = NO_NEWS
+    everything = NO_NOTIFICATIONS
     while task_ids := [row[0] for row in await database.fetch(_TASKS_TO_CANCEL, run_id, nodes, CANCEL_BATCH)]:
         async with database.transaction() as session:
             done = await cancel_in(
                 session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
             )
-        everything = everything.and_(done.news)
+        everything = everything.and_(done.notifications)
         if not done.states:
             break
     return everything
 
 
-async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> News:
+async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Notifications:
     """Cancel what canceled runs started: runs of other flows, and tasks that a crash left unasked."""
-    everything = NO_NEWS
+    everything = NO_NOTIFICATIONS
 
     async def tell(row: Any) -> None:
         nonlocal everything
@@ -172,7 +176,7 @@ async def retry_run(
     actor: str,
     reason: str,
     only: str | None = None,
-    once: Once | None = None,
+    once: IdempotentRequest | None = None,
     answer: Callable[[Redriven], Any] = lambda done: done,
 ) -> Redriven:
     """Run again what failed in a run (or `only` one node), with everything downstream of it.
@@ -180,12 +184,12 @@ async def retry_run(
     Letters that stand for what goes again are marked as retrying. Asked `once`, what `answer` makes of it is kept with
     it, and answers a repetition. `DispatchFailed` if the database failed it as a whole.
     """
-    async with dispatching(database, RETRY, f"The retry of run {run_id}") as session:
+    async with dispatch_transaction(database, RETRY, f"The retry of run {run_id}") as session:
         if once is not None:
             await once.begin(session)
         held = await hold_runs(session, tenant_id, [run_id])
         _, done = await dispatch_run(
-            session, catalog, tenant_id, run_id, [], held, By(actor, reason or "run retry"), only=only
+            session, catalog, tenant_id, run_id, [], held, RequeueRequest(actor, reason or "run retry"), only=only
         )
         await audit(session, tenant_id, [retried(run_id, done)], actor=actor, reason=reason)
         if once is not None:

@@ -15,7 +15,7 @@ from holdfast.core.tasks.action_rules import ActionRules
 from holdfast.engine.lifecycle.runs.start import snapshot_of
 from holdfast.errors import NotFound
 from holdfast.store.catalog import Catalog
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 
 FLOW_NESTING_MAX = 50
 
@@ -25,7 +25,7 @@ Find = Callable[[str], FlowDefinition | None]
 
 async def snapshot_tree(
     catalog: Catalog, tenant_id: int, definition: FlowDefinition, actions: Mapping[str, ActionRules], find: Find
-) -> Snapshot:
+) -> FlowSnapshot:
     """Keep a validated flow with everything below it; what this process does not know is taken from the database.
 
     `NotFound` names an action that no worker ever declared, or a flow that nobody has. Outside any transaction.
@@ -39,9 +39,9 @@ class _Tree:
         self._tenant_id = tenant_id
         self._actions = actions
         self._find = find
-        self._made: dict[str, Snapshot] = {}
+        self._made: dict[str, FlowSnapshot] = {}
 
-    async def snapshot(self, definition: FlowDefinition, above: tuple[str, ...]) -> Snapshot:
+    async def snapshot(self, definition: FlowDefinition, above: tuple[str, ...]) -> FlowSnapshot:
         path = (*above, definition.name)
         if definition.name in above or len(path) > FLOW_NESTING_MAX:
             raise refusal(
@@ -56,7 +56,7 @@ class _Tree:
         rules = await self._rules(definition)
         return await snapshot_of(self._catalog, self._tenant_id, definition, rules, children)
 
-    async def _child(self, name: str, path: tuple[str, ...]) -> Snapshot:
+    async def _child(self, name: str, path: tuple[str, ...]) -> FlowSnapshot:
         if (made := self._made.get(name)) is not None:
             return made
         own = self._find(name)

@@ -20,7 +20,7 @@ from holdfast.codec import json_codec
 from holdfast.core.flows.bindings import resolve_input
 from holdfast.core.flows.nodes import NodeKind
 from holdfast.core.tasks.classify import RetryReason
-from holdfast.core.tasks.failure import Failure, Said
+from holdfast.core.tasks.failure import Failure, FailureReport
 from holdfast.core.values import bounds
 from holdfast.engine.leases import Claimed
 from holdfast.engine.lifecycle.runs.outputs import (
@@ -76,7 +76,7 @@ async def _given(session: Session, catalog: Catalog, claimed: Sequence[Claimed],
             nodes[one.run_id].append(one.node_no)
     if not nodes:
         return list(claimed)
-    mapped: Mapping[tuple[int, int], Mapped] = {}
+    mapped: Mapping[tuple[int, int], MappedNode] = {}
     runs = values_at_hand(catalog, nodes, returned)
     if runs is None:
         runs = await read_runs(session, catalog, nodes)
@@ -111,7 +111,7 @@ Resolved = dict[str, Any] | Failure
 """A node's input, or why it has none."""
 
 
-class Mapped(NamedTuple):
+class MappedNode(NamedTuple):
     """A node that maps over a list: where its items begin, and what they have in common."""
 
     first_id: int
@@ -121,7 +121,7 @@ class Mapped(NamedTuple):
 
 async def _mapped(
     session: Session, runs: Mapping[int, RunValues], nodes: Mapping[int, Sequence[int]]
-) -> dict[tuple[int, int], Mapped]:
+) -> dict[tuple[int, int], MappedNode]:
     """Those of the nodes that have items; what all items of one share is resolved once."""
     asked = [
         (run_id, node_no)
@@ -137,7 +137,7 @@ async def _mapped(
     for run_id, node_no, first_id in await session.fetch(_NODE_ITEMS, *columns):
         values = runs[run_id]
         over = values.plan.nodes[node_no].map_over or ""
-        found[run_id, node_no] = Mapped(first_id, over, _resolve(values, node_no))
+        found[run_id, node_no] = MappedNode(first_id, over, _resolve(values, node_no))
     return found
 
 
@@ -155,7 +155,7 @@ def _resolve(values: RunValues, node_no: int) -> Resolved:
 
 
 def _with_inputs(
-    claimed: Sequence[Claimed], runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], Mapped]
+    claimed: Sequence[Claimed], runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], MappedNode]
 ) -> list[Claimed]:
     """Inputs of a batch are built one by one and encoded together; if that fails, each is looked at alone."""
     nodes = [one for one in claimed if one.run_id is not None]
@@ -171,7 +171,9 @@ def _with_inputs(
     return [one if one.run_id is None else _with_input(one, runs[one.run_id], next(alone)) for one in claimed]
 
 
-def _resolved(claimed: Claimed, runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], Mapped]) -> Resolved:
+def _resolved(
+    claimed: Claimed, runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], MappedNode]
+) -> Resolved:
     assert claimed.run_id is not None and claimed.node_no is not None
     values = runs[claimed.run_id]
     if not mapped or (items := mapped.get((claimed.run_id, claimed.node_no))) is None:
@@ -197,7 +199,7 @@ def _given_to(claimed: Claimed, values: RunValues, encoded: bytes) -> Claimed:
 
 
 def _fault(error: Invalid) -> Failure:
-    return Failure(code=error.code, type="Invalid", message=str(error), said=Said.FATAL)
+    return Failure(code=error.code, type="Invalid", message=str(error), said=FailureReport.FATAL)
 
 
 def _unreadable(error: Invalid) -> Failure:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.tasks.states import ENDS, TaskState
-from holdfast.engine.for_each_row import one_by_one
+from holdfast.engine.for_each_row import for_each_row
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
-from holdfast.engine.notifications import News
+from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.statements import sql
@@ -80,17 +80,17 @@ async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None
         await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
 
 
-async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> News:
+async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> Notifications:
     """Let items go in runs that were run again and where nobody did; at most `limit` runs."""
 
-    async def move(session: Session, row: Any) -> News:
+    async def move(session: Session, row: Any) -> Notifications:
         runs = await lock_runs(session, catalog, [row["run_id"]])
         for run in runs:
             if not (run.row.is_paused or run.row.is_canceled):
                 await let_items_go(session, catalog, run)
-        return News(set[int]().union(*(run.lanes for run in runs)), [], [])
+        return Notifications(set[int]().union(*(run.lanes for run in runs)), [], [])
 
-    return await one_by_one(database, _STALLED, limit=limit, what="items", work=move)
+    return await for_each_row(database, _STALLED, limit=limit, what="items", work=move)
 
 
 async def count_items(

@@ -11,7 +11,7 @@ from holdfast.core.flows.progress import HELD, RELEASED, End, Progress
 from holdfast.core.tasks.states import TaskState
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _LOCK_RUNS = sql("lock_runs")
@@ -51,7 +51,7 @@ class LockedRun:
         "waits",
     )
 
-    def __init__(self, row: RunRow, snapshot: Snapshot) -> None:
+    def __init__(self, row: RunRow, snapshot: FlowSnapshot) -> None:
         self.row = row
         self.snapshot = snapshot
         self.progress = Progress(snapshot.plan, generation=row.generation)

@@ -13,7 +13,7 @@ from holdfast.engine.for_each_row import apart
 from holdfast.engine.lifecycle.runs.commands import refused, run_change
 from holdfast.engine.lifecycle.runs.locked_run import lock_runs
 from holdfast.engine.lifecycle.runs.release import advance, take_up_all
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -46,29 +46,29 @@ async def _pause(database: Database, tenant_id: int, run_id: int, *, actor: str,
 
 async def resume_run(
     database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
-) -> News:
+) -> Notifications:
     """Let a paused run go on, and the runs that were paused with it. `Conflict` for one of these."""
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
         if found is not None and found["is_held"]:
             raise _held(run_id, found["parent_run_id"])
-        news = None if found is None else await _resume(session, catalog, found, actor=actor, reason=reason)
-    if news is None:
+        notifications = None if found is None else await _resume(session, catalog, found, actor=actor, reason=reason)
+    if notifications is None:
         raise await refused(database, tenant_id, run_id, "resumed")
-    return news.and_(await free_children_once(database, catalog))
+    return notifications.and_(await free_children_once(database, catalog))
 
 
-async def _resume(session: Session, catalog: Catalog, found: Any, *, actor: str, reason: str) -> News | None:
+async def _resume(session: Session, catalog: Catalog, found: Any, *, actor: str, reason: str) -> Notifications | None:
     """Let a locked run go on, if it is paused."""
     run_id = found["run_id"]
     if await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is None:
         return None
     [run] = await lock_runs(session, catalog, [run_id])
     await take_up_all(session, catalog, run)
-    news = await advance(session, catalog, [run])
+    notifications = await advance(session, catalog, [run])
     change = run_change("run.resume", run_id, {"paused": True}, {"paused": False})
     await audit(session, found["tenant_id"], [change], actor=actor, reason=reason)
-    return news
+    return notifications
 
 
 async def hold_children_once(database: Database) -> None:
@@ -83,13 +83,13 @@ async def hold_children_once(database: Database) -> None:
             return
 
 
-async def free_children_once(database: Database, catalog: Catalog) -> News:
+async def free_children_once(database: Database, catalog: Catalog) -> Notifications:
     """Let runs go on that were paused with the one that started them, now that it goes on."""
-    everything = NO_NEWS
+    everything = NO_NOTIFICATIONS
     while rows := await database.fetch(_CHILDREN_TO_FREE, RUNS_BATCH):
         freed = 0
         for row in rows:
-            done: News | None = None
+            done: Notifications | None = None
             with apart("resume", row):
                 async with database.transaction() as session:
                     found = await session.fetchrow(_LOCK_RUN, row["run_id"], row["tenant_id"])

@@ -23,11 +23,11 @@ from holdfast.core.values.bounds import no_run
 from holdfast.engine.datasets.take_back import owe_rows
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, RunRow
 from holdfast.engine.lifecycle.runs.release import advance, take_up_all
-from holdfast.engine.notifications import News
+from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _LOCK_RUN = sql("lock_run")
@@ -56,7 +56,7 @@ class Redriven(msgspec.Struct, frozen=True):
     numbers: frozenset[int]
     keeping: frozenset[int]
     is_resumed: bool
-    news: News
+    notifications: Notifications
 
     def keeps(self, run_id: int, node_no: int, task_id: int) -> bool:
         """Whether a task of a reset node goes again: the node's own, or an item that is not replaced."""
@@ -107,12 +107,12 @@ async def redrive_run(
     await owe_rows(session, tenant_id, run_id, run.row.generation, nodes=numbers, replaced=replaced)
     if is_resumed:
         await take_up_all(session, catalog, run)
-    news = (await advance(session, catalog, [run])).and_(News(set(), [], kept))
+    notifications = (await advance(session, catalog, [run])).and_(Notifications(set(), [], kept))
     keeping = frozenset(row["node_no"] for row in _with_items(run.snapshot, plan, rows))
-    return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, is_resumed, news)
+    return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, is_resumed, notifications)
 
 
-def children_of(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
+def children_of(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
     """Runs that nodes started which are reset: those they go on with, and those in whose place they start others.
 
     A node that failed with its run, and gets the same input again, goes on with that run.
@@ -219,7 +219,7 @@ def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
     return [str(row["task_id"]) for row in done]
 
 
-def _with_items(snapshot: Snapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
+def _with_items(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
     """Nodes that failed with their items, and get the same list again: they go on with those that did not complete."""
     unmoved = {snapshot.plan.number[name] for name in plan.unmoved}
     return [row for row in rows if row["node_no"] in unmoved and row["letter"] == "f" and row["items"]]

@@ -15,8 +15,8 @@ from holdfast.core.tasks.states import TaskState
 from holdfast.engine.lifecycle.runs.conditions import fails_condition
 from holdfast.engine.lifecycle.runs.items import EVERY, count_items, let_items_go
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs, locked
-from holdfast.engine.lifecycle.runs.taskless_nodes import start_special
-from holdfast.engine.notifications import News
+from holdfast.engine.lifecycle.runs.taskless_nodes import start_taskless
+from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -37,7 +37,7 @@ by the thousand, out of columns."""
 
 async def end_nodes(
     session: Session, catalog: Catalog, ends: Iterable[NodeEnd], rows: Iterable[Sequence[Any]] | None = None
-) -> News:
+) -> Notifications:
     """Count nodes that are over, let go what waited for them, and end runs that have nothing left.
 
     `rows` are their runs, if they are locked already.
@@ -62,7 +62,7 @@ async def end_nodes(
     return await advance(session, catalog, runs)
 
 
-async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
+async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Notifications:
     """Follow the ends of locked runs wave by wave, then write everything in one statement."""
     moving = [run for run in runs if run.completed or run.ends or run.progress.ready]
     while moving:
@@ -120,7 +120,7 @@ async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> No
             continue
         elif plan.is_task[node_no]:
             run.start_task(node_no)
-        elif (end := await start_special(session, catalog, run, node_no)) is not None:
+        elif (end := await start_taskless(session, catalog, run, node_no)) is not None:
             run.left += 1
             run.ends.append(end)
         else:
@@ -141,11 +141,11 @@ async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
         run.progress.know(unknown, found.get(run.row.run_id, {}))
 
 
-async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> News:
+async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Notifications:
     uncounted = set[int]().union(*(run.lanes for run in runs))
     waits = set[int]().union(*(run.waits for run in runs))
     if not (runs := [run for run in runs if run.has_changed()]):
-        return News(uncounted, [], [], waits)
+        return Notifications(uncounted, [], [], waits)
     changed = [(run, run.progress.rows[node_no]) for run in runs for node_no in run.progress.changed]
     nodes = [(run, row) for run, row in changed if row.state in WRITTEN_HERE]
     if len(nodes) < len(changed):
@@ -163,7 +163,7 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
     counted: Counter[int] = Counter()
     for span in spans:
         counted[span.lane_id] += span.last - span.first + 1
-    return News(
+    return Notifications(
         uncounted | counted.keys(),
         row["awaited"] or [],
         row["children"] or [],

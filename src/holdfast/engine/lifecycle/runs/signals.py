@@ -18,12 +18,12 @@ from holdfast.core.flows.progress import End, NodeRow
 from holdfast.core.tasks.states import ENDS, TaskState
 from holdfast.core.values.bounds import no_run
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.for_each_row import one_by_one
-from holdfast.engine.idempotency import Once
+from holdfast.engine.for_each_row import for_each_row
+from holdfast.engine.idempotency import IdempotentRequest
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
 from holdfast.engine.lifecycle.runs.release import advance
-from holdfast.engine.lifecycle.runs.taskless_nodes import APPROVAL_PREFIX, end_special, fail_special
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.lifecycle.runs.taskless_nodes import APPROVAL_PREFIX, end_taskless, fail_taskless
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.engine.queries.waiting import WaitView, waits_of
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
@@ -66,7 +66,7 @@ async def send_signal(
     *,
     run_id: int | None = None,
     actor: str = "",
-) -> News:
+) -> Notifications:
     """Keep an event and give it to whoever waits for it now."""
     _require_event(wait_key)
     async with database.transaction() as session:
@@ -86,8 +86,8 @@ async def send_by_hand(
     run_id: int | None,
     actor: str,
     reason: str,
-    once: Once | None = None,
-) -> tuple[Sent, News]:
+    once: IdempotentRequest | None = None,
+) -> tuple[Sent, Notifications]:
     """The same for a person: it tells who waited, and leaves a row in the audit log."""
     _require_event(wait_key)
     async with database.transaction() as session:
@@ -127,65 +127,67 @@ async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
 
 async def _deliver_sent(
     database: Database, catalog: Catalog, tenant_id: int, wait_key: str, run_id: int | None
-) -> News:
+) -> Notifications:
     """End waits for an event that was sent: to one run and to what it started, or to whoever waits for its like."""
     if run_id is not None:
         return await deliver_to_runs(database, catalog, await database.fetchval(_OPEN_RUNS_BELOW, run_id))
     return await _deliver(database, catalog, tenant_id, wait_key, None, None, None, None, None)
 
 
-async def deliver_to_runs(database: Database, catalog: Catalog, run_ids: Iterable[int]) -> News:
+async def deliver_to_runs(database: Database, catalog: Catalog, run_ids: Iterable[int]) -> Notifications:
     """End waits of some runs whose event came."""
     return await _deliver(database, catalog, None, None, list(run_ids), None, None, None, None)
 
 
-class Delivered(msgspec.Struct, frozen=True):
+class SignalsDelivered(msgspec.Struct, frozen=True):
     """What followed from a look at waits, and behind which one the next look begins."""
 
-    news: News
+    notifications: Notifications
     after: tuple[int, int]
 
 
 async def deliver_once(
     database: Database, catalog: Catalog, *, after: tuple[int, int] = START, limit: int = LOOK_WAITS
-) -> Delivered:
+) -> SignalsDelivered:
     """End waits whose event came, of the next `limit` that there are."""
     edge = await database.fetchrow(_WAIT_EDGE, *after, limit)
     if edge is None:
         # Nobody waits, as nearly always: to plan the look itself would cost more than all the other passes.
-        return Delivered(NO_NEWS, START)
+        return SignalsDelivered(NO_NOTIFICATIONS, START)
     last = (edge["run_id"], edge["node_no"])
-    news = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
-    return Delivered(news, last if edge["waits"] == limit else START)
+    notifications = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
+    return SignalsDelivered(notifications, last if edge["waits"] == limit else START)
 
 
-async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int = WAITS_BATCH) -> News:
-    async def take(session: Session, row: Any) -> News:
+async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int = WAITS_BATCH) -> Notifications:
+    async def take(session: Session, row: Any) -> Notifications:
         return await _end_wait(session, catalog, row["run_id"], row["node_no"], row["signal_id"])
 
-    return await one_by_one(database, _ANSWERED_WAITS, *which, limit=limit, what="deliver", work=take)
+    return await for_each_row(database, _ANSWERED_WAITS, *which, limit=limit, what="deliver", work=take)
 
 
-async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> News:
+async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> Notifications:
     """End waits whose deadline passed, at most `limit`."""
 
-    async def expire(session: Session, row: Any) -> News:
+    async def expire(session: Session, row: Any) -> Notifications:
         return await _end_wait(session, catalog, row["run_id"], row["node_no"], None)
 
-    return await one_by_one(database, _OVERDUE_WAITS, limit=limit, what="expire", work=expire)
+    return await for_each_row(database, _OVERDUE_WAITS, limit=limit, what="expire", work=expire)
 
 
-async def _end_wait(session: Session, catalog: Catalog, run_id: int, node_no: int, signal_id: int | None) -> News:
+async def _end_wait(
+    session: Session, catalog: Catalog, run_id: int, node_no: int, signal_id: int | None
+) -> Notifications:
     runs = await lock_runs(session, catalog, [run_id])
     waiting = await session.fetchrow(_WAITING_NODE, run_id, node_no) if runs else None
     if waiting is None or (signal_id is None and not waiting["is_overdue"]):
-        return NO_NEWS
+        return NO_NOTIFICATIONS
     signal = None
     if signal_id is not None:
         await session.fetch(_LOCK_SIGNAL, signal_id, run_id)
         signal = await session.fetchrow(_READ_SIGNAL, signal_id, run_id)
     if signal_id is not None and signal is None:
-        return NO_NEWS
+        return NO_NOTIFICATIONS
     [run] = runs
     run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=waiting["attempt"], generation=waiting["generation"])
     run.left += 1
@@ -201,8 +203,8 @@ async def take(session: Session, run: LockedRun, node_no: int, signal: Any) -> E
         if not (isinstance(payload, dict) and payload.get("approved") is True):
             comment = payload.get("comment") if isinstance(payload, dict) else None
             message = f"{signal['actor'] or 'Somebody'} rejected {node.name}{f': {comment}' if comment else ''}."
-            return await fail_special(session, run, node_no, WAITING, code=REJECTED_CODE, message=message)
-    return await end_special(
+            return await fail_taskless(session, run, node_no, WAITING, code=REJECTED_CODE, message=message)
+    return await end_taskless(
         session, run, node_no, TaskState.COMPLETED, WAITING, output=signal["payload"], signal_id=signal["signal_id"]
     )
 
@@ -210,6 +212,6 @@ async def take(session: Session, run: LockedRun, node_no: int, signal: Any) -> E
 async def _time_out(session: Session, run: LockedRun, node_no: int) -> End:
     node = run.snapshot.plan.nodes[node_no]
     if node.config.get("on_timeout") == "skip":
-        return await end_special(session, run, node_no, TaskState.SKIPPED, WAITING)
+        return await end_taskless(session, run, node_no, TaskState.SKIPPED, WAITING)
     message = f"Nothing answered {node.name} ({node.action}) within {node.timeout_seconds:g} s."
-    return await fail_special(session, run, node_no, WAITING, code=WAIT_TIMEOUT_CODE, message=message)
+    return await fail_taskless(session, run, node_no, WAITING, code=WAIT_TIMEOUT_CODE, message=message)

@@ -19,11 +19,11 @@ from holdfast.core.tasks.policy import RetryPolicy
 from holdfast.engine.lifecycle.runs.locked_run import lock_runs
 from holdfast.engine.lifecycle.runs.release import advance
 from holdfast.engine.lifecycle.tasks.enqueue import key_is_moving
-from holdfast.engine.notifications import NO_NEWS, News
+from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.flow_definitions import Snapshot
+from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 _START_RUNS = sql("start_runs")
@@ -51,8 +51,8 @@ async def snapshot_of(
     tenant_id: int,
     definition: FlowDefinition,
     actions: Mapping[str, ActionRules],
-    children: Mapping[str, Snapshot] = MappingProxyType({}),
-) -> Snapshot:
+    children: Mapping[str, FlowSnapshot] = MappingProxyType({}),
+) -> FlowSnapshot:
     """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction.
 
     `actions` has the rules of every action, `children` a snapshot of every flow that its nodes name.
@@ -93,8 +93,8 @@ def _policy_of(node: Node, rules: ActionRules) -> RetryPolicy:
 
 
 async def start(
-    database: Database, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
-) -> tuple[list[int], News]:
+    database: Database, catalog: Catalog, snapshot: FlowSnapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], Notifications]:
     """Start one run per input, or none; under a key the one run that it stands for.
 
     Keyed, it is repeated after a broken connection: a key that was accepted is found, and nothing starts again.
@@ -111,19 +111,19 @@ async def start(
 
 
 async def start_within(
-    session: Session, catalog: Catalog, snapshot: Snapshot, inputs: Sequence[bytes], options: RunOptions
-) -> tuple[list[int], News]:
+    session: Session, catalog: Catalog, snapshot: FlowSnapshot, inputs: Sequence[bytes], options: RunOptions
+) -> tuple[list[int], Notifications]:
     """The same in the caller's transaction, which answers for what the key stood for when it committed."""
     if options.key is None:
         return await start_runs(session, catalog, snapshot, inputs, options)
     [encoded] = inputs
-    run_id, news = await _start_keyed(session, catalog, snapshot, encoded, options)
-    return [run_id], news
+    run_id, notifications = await _start_keyed(session, catalog, snapshot, encoded, options)
+    return [run_id], notifications
 
 
 async def _start_keyed(
-    session: Session, catalog: Catalog, snapshot: Snapshot, encoded: bytes, options: RunOptions
-) -> tuple[int, News]:
+    session: Session, catalog: Catalog, snapshot: FlowSnapshot, encoded: bytes, options: RunOptions
+) -> tuple[int, Notifications]:
     # No action can have this name, so a key of a task never passes for one of a run. The version is left out: what was
     # asked for under a key is asked for again, whatever became of the flow meanwhile.
     asked = f"flow {snapshot.plan.name}"
@@ -132,8 +132,8 @@ async def _start_keyed(
     for _ in range(_REPEATS_MAX):
         run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
         if run_id is not None:
-            [run_id], news = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
-            return run_id, news
+            [run_id], notifications = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
+            return run_id, notifications
         row = await session.fetchrow(_FIND_KEYS, tenant_id, [key], [encoded], asked)
         if row is not None:
             break
@@ -146,18 +146,18 @@ async def _start_keyed(
             advice="Use a new key for a new run.",
             run_id=str(row["task_id"]),
         )
-    return row["task_id"], NO_NEWS
+    return row["task_id"], NO_NOTIFICATIONS
 
 
 async def start_runs(
     session: Session,
     catalog: Catalog,
-    snapshot: Snapshot,
+    snapshot: FlowSnapshot,
     inputs: Sequence[bytes],
     options: RunOptions,
     *,
     first_id: int | None = None,
-) -> tuple[list[int], News]:
+) -> tuple[list[int], Notifications]:
     """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it.
 
     `first_id` begins a span of ids that the caller took for them.
@@ -189,7 +189,7 @@ async def start_runs(
         first_id,
     )
     if is_plain:
-        return run_ids, News({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
+        return run_ids, Notifications({snapshot.lane_ids[node_no] for node_no in roots}, [], [])
     runs = await lock_runs(session, catalog, run_ids)
     for run in runs:
         run.progress.ready = list(plan.roots)

@@ -13,7 +13,7 @@ from holdfast.core.flows.nodes import Node, NodeKind
 from holdfast.core.flows.progress import End
 from holdfast.core.tasks.states import TaskState
 from holdfast.core.values import bounds
-from holdfast.engine.lifecycle.dead_letters.open_for_node import park, resolve_mended
+from holdfast.engine.lifecycle.dead_letters.open_for_node import open_for_node, resolve_mended
 from holdfast.engine.lifecycle.runs.items import begin_items
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun
 from holdfast.engine.lifecycle.runs.outputs import values_of
@@ -29,7 +29,7 @@ _TELL_FAILURE = sql("tell_failure")
 FRESH = ("b", "h", "r")
 """What a node may be that fails or completes before it could begin."""
 APPROVAL_PREFIX = f"{APPROVAL}:"
-LETTERS = {
+STATE_CODES = {
     TaskState.COMPLETED: "c",
     TaskState.FAILED: "f",
     TaskState.CANCELED: "x",
@@ -40,7 +40,7 @@ REASON = "not_retryable"
 LETTERS_BATCH = 100
 
 
-async def start_special(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
+async def start_taskless(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
     """Begin a node that was let go; answers its end if it is over at once."""
     from holdfast.engine.lifecycle.runs.children import begin_child, go_on
 
@@ -55,7 +55,7 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
             case NodeKind.MAP:
                 count = len(map_inputs(node, given))
                 if count == 0:
-                    return await end_special(session, run, node_no, _COMPLETED, FRESH, output=b"[]")
+                    return await end_taskless(session, run, node_no, _COMPLETED, FRESH, output=b"[]")
                 await begin_items(session, catalog, run, node_no, count)
             case NodeKind.FLOW:
                 goes_on, end = await go_on(session, catalog, run, node_no)
@@ -68,7 +68,7 @@ async def start_special(session: Session, catalog: Catalog, run: LockedRun, node
             case _:
                 await _begin_wait(session, run, node_no, wait_key_of(node, given, run_id))
     except Invalid as error:
-        return await fail_special(session, run, node_no, FRESH, code=error.code, message=str(error))
+        return await fail_taskless(session, run, node_no, FRESH, code=error.code, message=str(error))
     return None
 
 
@@ -91,7 +91,7 @@ async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: 
     run.waits.add(run.row.run_id)
 
 
-async def end_special(
+async def end_taskless(
     session: Session,
     run: LockedRun,
     node_no: int,
@@ -102,8 +102,8 @@ async def end_special(
     signal_id: int | None = None,
 ) -> End:
     """Write down how a node without a task ended; `leaving` are the states it may be in."""
-    row = run.progress.mark(node_no, LETTERS[state])
-    where = (run.row.run_id, node_no, run.row.tenant_id, LETTERS[state], row.generation, row.attempt)
+    row = run.progress.mark(node_no, STATE_CODES[state])
+    where = (run.row.run_id, node_no, run.row.tenant_id, STATE_CODES[state], row.generation, row.attempt)
     done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
     assert done is not None, "the lock of the run is held and its node was read under it"
     if state is TaskState.COMPLETED and row.generation > 1:
@@ -111,7 +111,7 @@ async def end_special(
     return node_no, state
 
 
-async def fail_special(
+async def fail_taskless(
     session: Session,
     run: LockedRun,
     node_no: int,
@@ -130,5 +130,5 @@ async def fail_special(
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
     row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
     if parks:
-        await park(session, run, node_no, code=code, cause=REASON)
-    return await end_special(session, run, node_no, TaskState.FAILED, leaving)
+        await open_for_node(session, run, node_no, code=code, cause=REASON)
+    return await end_taskless(session, run, node_no, TaskState.FAILED, leaving)

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.tasks.states import TaskState
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.lifecycle.runs.release import NodeEnd, end_nodes
-from holdfast.engine.notifications import News
+from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -24,12 +24,12 @@ _FIND_PLACE = sql("find_place")
 class Cancellation:
     """Per task: `canceled` at once or `canceling` (asked to stop). Tasks already over are absent.
 
-    `before` says what each of them was; `news` is to be told after the commit.
+    `before` says what each of them was; `notifications` is to be told after the commit.
     """
 
     states: dict[int, str]
     before: dict[int, str]
-    news: News
+    notifications: Notifications
 
 
 async def cancel(
@@ -77,13 +77,13 @@ async def cancel_in(
         (row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED) for row in rows if row["run_id"] is not None
     ]
     stops = frozenset(row["worker_id"] for row in rows if row["worker_id"] is not None)
-    news = News(set(), [row["task_id"] for row in rows if row["is_awaited"]], [], stops=stops)
+    notifications = Notifications(set(), [row["task_id"] for row in rows if row["is_awaited"]], [], stops=stops)
     if ends:
-        news = news.and_(await end_nodes(session, catalog, ends))
+        notifications = notifications.and_(await end_nodes(session, catalog, ends))
     return Cancellation(
         states={row["task_id"]: row["state"] for row in rows},
         before={row["task_id"]: _was(row) for row in rows},
-        news=news,
+        notifications=notifications,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.tasks import floors
-from holdfast.core.tasks.selection import Gate, Head, Row, Take, plan, plan_within, short_of
+from holdfast.core.tasks.selection import Gate, LaneHead, Row, Take, plan, plan_within, short_of
 from holdfast.engine.leases import Claimed
 from holdfast.engine.limits.breakers import trial_rooms
 from holdfast.store.database import Session
@@ -60,7 +60,7 @@ class Claimer:
         self.has_missed = False
         """The last look saw work that could not be taken, because others hold its row or count its limit just now. No
         wake-up may follow when they let go: somebody has to look again soon."""
-        self._heads: list[Head] = []
+        self._heads: list[LaneHead] = []
         self._usual: dict[int, int] = {}
         self.guarded: set[int] = set()
         self._gates: dict[int, list[Gate]] = {}
@@ -110,8 +110,8 @@ class Claimer:
             self._heads += [head for head in expected if head.lane_id not in known]
         return bool(expected)
 
-    def _expected(self, lanes: Iterable[int]) -> list[Head]:
-        return [Head(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
+    def _expected(self, lanes: Iterable[int]) -> list[LaneHead]:
+        return [LaneHead(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
 
     async def claim(self, session: Session, want: int, *, now: float) -> list[Claimed]:
         """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads.
@@ -188,7 +188,7 @@ class Claimer:
         self._heads = [
             head
             if self._floors.get(head.row, 0) <= head.task_id
-            else Head(
+            else LaneHead(
                 lane_id=head.lane_id,
                 priority=head.priority,
                 task_id=self._floors[head.row],
@@ -274,18 +274,18 @@ class Claimer:
         return claimed
 
 
-def _heads_in(row: Any) -> list[Head]:
+def _heads_in(row: Any) -> list[LaneHead]:
     """The oldest task of a lane and priority, and the oldest node behind it."""
     lane_id, priority, task_id, is_node, node_id = row[:5]
-    heads = [Head(lane_id=lane_id, priority=priority, task_id=task_id, is_node=is_node)]
+    heads = [LaneHead(lane_id=lane_id, priority=priority, task_id=task_id, is_node=is_node)]
     if node_id is not None:
-        heads.append(Head(lane_id=lane_id, priority=priority, task_id=node_id, is_node=True))
+        heads.append(LaneHead(lane_id=lane_id, priority=priority, task_id=node_id, is_node=True))
     return heads
 
 
-def _first_of_each(heads: Iterable[Head]) -> list[Head]:
+def _first_of_each(heads: Iterable[LaneHead]) -> list[LaneHead]:
     """Heads of parts of a lane: the oldest of each row. Without parts there is one of each."""
-    found: dict[Row, Head] = {}
+    found: dict[Row, LaneHead] = {}
     for head in heads:
         known = found.get(head.row)
         if known is None or head.task_id < known.task_id:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.codec import json_codec
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.tasks.enqueue import Accepted, Order, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import AcceptedBatch, EnqueueOrder, enqueue
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Lane
 from holdfast.store.statements import sql
@@ -33,14 +33,14 @@ class CopyOptions:
 
 async def copy_task(
     engine: Engine, tenant_id: int, task_id: int, changed: Mapping[str, Any], options: CopyOptions
-) -> tuple[Accepted, Lane]:
+) -> tuple[AcceptedBatch, Lane]:
     """Accept a copy of a task, with what is `changed` of its input; `NotFound` without it, `Conflict` for a node."""
     row = await engine.database.fetchrow(_COPIED_TASK, task_id, tenant_id)
     if row is None:
         raise await _refused(engine, tenant_id, task_id)
     await engine.catalog.learn([row["lane_id"]], [row["policy_id"]])
     lane = engine.catalog.lane(row["lane_id"])
-    order = Order(
+    order = EnqueueOrder(
         tenant_id=tenant_id,
         queue=options.queue or lane.queue,
         action=lane.action,
@@ -54,7 +54,7 @@ async def copy_task(
     encoded = json_codec.encode({**json_codec.decode(row["input"]), **changed}, bytes_max=bytes_max, what="input")
     keys = None if options.key is None else [options.key]
     accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys)
-    engine.bell.ring(lanes=(accepted.lane_id,))
+    engine.notifier.notify(lanes=(accepted.lane_id,))
     await engine.catalog.learn([accepted.lane_id], ())
     return accepted, engine.catalog.lane(accepted.lane_id)
 

@@ -28,7 +28,7 @@ _LINES_BYTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class EnqueueOrder:
     """What is common to a batch of tasks: where they go and under which rules."""
 
     tenant_id: int
@@ -43,17 +43,17 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interned:
+class InternedOrder:
     """An order whose names have their ids: the first seven parameters of every enqueue, and its tags."""
 
-    order: Order
+    order: EnqueueOrder
     lane_id: int
     columns: tuple[object, ...]
     tags: list[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedBatch:
     """Ids in the order of the inputs, and the lane to wake."""
 
     task_ids: list[int]
@@ -61,17 +61,17 @@ class Accepted:
     is_new: bool = True
 
 
-async def intern(catalog: Catalog, order: Order) -> Interned:
+async def intern(catalog: Catalog, order: EnqueueOrder) -> InternedOrder:
     """Give an order's names their ids. Before a transaction is begun: it needs a session of its own."""
     policy = order.policy
     lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
     policy_id = await catalog.policy_id(order.tenant_id, policy)
     named = (order.tenant_id, lane_id, policy_id)
     rules = (policy.max_retries, policy.max_losses, order.priority, order.delay_seconds)
-    return Interned(order=order, lane_id=lane_id, columns=(*named, *rules), tags=list(order.tags) or None)
+    return InternedOrder(order=order, lane_id=lane_id, columns=(*named, *rules), tags=list(order.tags) or None)
 
 
-async def accept(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> list[int]:
+async def accept(place: Database | Session, interned: InternedOrder, inputs: Sequence[bytes]) -> list[int]:
     """Accept `inputs` in one statement and give their ids: in its own transaction, or in that of a session."""
     lines = _lines(inputs) if place.is_utf8 else None
     rows = await place.fetch(_ENQUEUE, *interned.columns, inputs if lines is None else None, interned.tags, lines)
@@ -92,13 +92,13 @@ def _lines(inputs: Sequence[bytes]) -> str | None:
         return None
 
 
-async def accept_one(place: Database | Session, interned: Interned, encoded: bytes) -> int:
+async def accept_one(place: Database | Session, interned: InternedOrder, encoded: bytes) -> int:
     """Accept one task and give its id."""
     rows = await place.fetch_prepared(_ENQUEUE_ONE, *interned.columns, encoded, interned.tags)
     return int(rows[0][0])
 
 
-async def _accept_copy(place: Database | Session, interned: Interned, inputs: Sequence[bytes]) -> int:
+async def _accept_copy(place: Database | Session, interned: InternedOrder, inputs: Sequence[bytes]) -> int:
     [encoded] = inputs
     original = interned.order.original_task_id
     row = await place.fetchrow(_ENQUEUE_COPY, *interned.columns, encoded, interned.tags, original)
@@ -108,12 +108,12 @@ async def _accept_copy(place: Database | Session, interned: Interned, inputs: Se
 async def enqueue(
     database: Database,
     catalog: Catalog,
-    order: Order,
+    order: EnqueueOrder,
     inputs: Sequence[bytes],
     *,
     keys: Sequence[str] | None = None,
     session: Session | None = None,
-) -> Accepted:
+) -> AcceptedBatch:
     """Accept `inputs`, perhaps under keys; with `session`, inside the transaction open on it."""
     interned = await intern(catalog, order)
     if not catalog.allowance.is_open(order.tenant_id):
@@ -121,15 +121,15 @@ async def enqueue(
         await catalog.allowance.require(order.tenant_id, len(inputs), key=key, session=session)
     if keys is None and order.original_task_id is not None:
         task_ids = [await _accept_copy(session or database, interned, inputs)]
-        return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
+        return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id)
     if keys is None:
         task_ids = await accept(session or database, interned, inputs)
-        return Accepted(task_ids=task_ids, lane_id=interned.lane_id)
+        return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id)
     task_ids, is_new = await _keyed(database, session, interned.columns, order, inputs, interned.tags, keys)
-    return Accepted(task_ids=task_ids, lane_id=interned.lane_id, is_new=is_new)
+    return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id, is_new=is_new)
 
 
-async def accept_batches(session: Session, interned: Interned, batches: Iterable[list[bytes]]) -> list[int]:
+async def accept_batches(session: Session, interned: InternedOrder, batches: Iterable[list[bytes]]) -> list[int]:
     """Accept batch after batch in the transaction open on `session`: the next is made while the last is stored."""
     task_ids: list[int] = []
     storing: asyncio.Task[list[int]] | None = None
@@ -150,7 +150,7 @@ async def _keyed(
     database: Database,
     session: Session | None,
     columns: tuple[object, ...],
-    order: Order,
+    order: EnqueueOrder,
     inputs: Sequence[bytes],
     tags: list[str] | None,
     keys: Sequence[str],
@@ -171,7 +171,7 @@ async def _keyed(
 async def _accept_keyed(
     session: Session,
     columns: tuple[object, ...],
-    order: Order,
+    order: EnqueueOrder,
     inputs: Sequence[bytes],
     tags: list[str] | None,
     keys: Sequence[str],

@@ -19,17 +19,17 @@ from holdfast.engine.lifecycle.runs.release import warm_release
 from holdfast.engine.lifecycle.tasks.claim import Claimer, warm_claim
 from holdfast.engine.lifecycle.tasks.heartbeat import keep_leases
 from holdfast.engine.lifecycle.tasks.settle import settle, warm_settle
-from holdfast.engine.lifecycle.tasks.settle_one_by_one import UNFIT, settle_apart
-from holdfast.engine.notifications import News
+from holdfast.engine.lifecycle.tasks.settle_one_by_one import UNSETTLEABLE_ERRORS, settle_one_by_one
+from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import LOCKED_OUT, Session
+from holdfast.store.database import LOCK_TIMEOUT, Session
 
 Start = Callable[[Sequence[Claimed]], Awaitable[None]]
-Tell = Callable[[News], None]
+Tell = Callable[[Notifications], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchanged:
+class ExchangeResult:
     settled: Settled
     claimed: Sequence[Claimed]
 
@@ -52,7 +52,7 @@ async def exchange(
     now: float,
     tell: Tell | None = None,
     start: Start | None = None,
-) -> Exchanged:
+) -> ExchangeResult:
     """Settle `reports`, then claim at most `want` tasks.
 
     `tell` hears what was committed, before the inputs of what was claimed are read: what was released here is work that
@@ -60,12 +60,12 @@ async def exchange(
     flow that is met for the first time holds up no other work. The answer has the rest.
     """
     if not reports and want == 0:
-        return Exchanged(settled=NOTHING_SETTLED, claimed=[])
+        return ExchangeResult(settled=NOTHING_SETTLED, claimed=[])
     if not reports:
         # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
         found = await claimer.claim(session, want, now=now)
         catalog.guarded |= claimer.guarded
-        return Exchanged(settled=NOTHING_SETTLED, claimed=await _ready(session, catalog, found, start))
+        return ExchangeResult(settled=NOTHING_SETTLED, claimed=await _ready(session, catalog, found, start))
     claimed: list[Claimed] = []
 
     async def claim_known() -> None:
@@ -78,27 +78,27 @@ async def exchange(
         async with session.transaction():
             settled = await settle(session, catalog, reports, before_release=before_release)
             await claimer.count_starts(session, claimed)
-            if settled.news.lanes:
-                claimer.hear(settled.news.lanes, now=now)
-            is_to_claim = want > len(claimed) and bool(settled.news.lanes or not claimed)
-            if is_to_claim and settled.news.released <= want:
+            if settled.notifications.lanes:
+                claimer.hear(settled.notifications.lanes, now=now)
+            is_to_claim = want > len(claimed) and bool(settled.notifications.lanes or not claimed)
+            if is_to_claim and settled.notifications.released <= want:
                 claimed += await claimer.claim(session, want - len(claimed), now=now)
                 is_to_claim = False
-    except LOCKED_OUT:
+    except LOCK_TIMEOUT:
         await keep_leases(session, reports, lease_seconds=claimer.identity.lease_seconds)
         raise
-    except UNFIT:
-        claimed, settled, is_to_claim = [], await settle_apart(session, catalog, reports), False
+    except UNSETTLEABLE_ERRORS:
+        claimed, settled, is_to_claim = [], await settle_one_by_one(session, catalog, reports), False
     settled = settled.less(claimed)
-    if tell is not None and settled.news:
-        tell(settled.news)
+    if tell is not None and settled.notifications:
+        tell(settled.notifications)
         # Now, and not behind what is left to do here.
         await asyncio.sleep(0)
     if is_to_claim:
         # What was released is more than one worker takes: the others need not wait until this one has its share.
         claimed += await claimer.claim(session, want - len(claimed), now=now)
     catalog.guarded |= claimer.guarded
-    return Exchanged(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
+    return ExchangeResult(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
 
 
 async def _ready(

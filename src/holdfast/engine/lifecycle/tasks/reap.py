@@ -17,7 +17,7 @@ from holdfast.core.tasks.outcome import STOPPED, Canceled, Lost, Outcome, Releas
 from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import Catalog
-from holdfast.store.database import AWAY, LOCKED_OUT, Database, Session
+from holdfast.store.database import LOCK_TIMEOUT, TRANSIENT, Database, Session
 from holdfast.store.statements import sql
 
 _EXPIRED = sql("expired")
@@ -92,9 +92,9 @@ async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, p
                 await session.execute(patience)
             rows = await session.fetch(_EXPIRED, *asked)
             settled = await _end(session, catalog, rows) if rows else NOTHING_SETTLED
-    except LOCKED_OUT:
+    except LOCK_TIMEOUT:
         return await _reap_by_run(database, catalog, rows)
-    except AWAY:
+    except TRANSIENT:
         raise
     except Exception as error:
         if not rows:
@@ -117,12 +117,12 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
                 await session.execute(_RUN_PATIENCE)
                 settled = await _end(session, catalog, some)
             reaped = reaped.and_(Reaped(count=len(some), settled=settled, ended=[_report(row) for row in some]))
-        except LOCKED_OUT:
+        except LOCK_TIMEOUT:
             reaped = reaped.and_(Reaped(busy=[row["task_id"] for row in some]))
             busy_runs += 1
             if busy_runs == BUSY_RUNS_MAX:
                 break
-        except AWAY:
+        except TRANSIENT:
             raise
         except Exception as error:  # noqa: BLE001 - what is wrong with one row is found below
             log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(some), error)
@@ -139,7 +139,7 @@ async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any])
             async with database.transaction() as session:
                 alone = await _end(session, catalog, [row])
             settled = settled.and_(alone)
-        except AWAY:
+        except TRANSIENT:
             raise
         except Exception:
             # A row of a newer version, a damaged one, or a bug of ours: the others must not stay lost with it.

@@ -12,11 +12,17 @@ from typing import Any
 
 from holdfast.core.dead_letters.dead_letter import is_retry_ceiling_reached
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.dispatch_transaction import RETRY, dispatching
-from holdfast.engine.idempotency import Once
-from holdfast.engine.lifecycle.dead_letters.requeue import By, LockedDeadTask, Requeued, lock_dead_task, with_its_run
+from holdfast.engine.dispatch_transaction import RETRY, dispatch_transaction
+from holdfast.engine.idempotency import IdempotentRequest
+from holdfast.engine.lifecycle.dead_letters.requeue import (
+    LockedDeadTask,
+    Requeued,
+    RequeueRequest,
+    lock_dead_task,
+    with_its_run,
+)
 from holdfast.engine.lifecycle.runs.redrive import redrive_run
-from holdfast.engine.notifications import News
+from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
@@ -38,7 +44,7 @@ async def retry(
     *,
     actor: str,
     reason: str,
-    once: Once | None = None,
+    once: IdempotentRequest | None = None,
     answer: Callable[[Requeued], Any] = lambda done: done,
 ) -> Requeued:
     """Run a failed task again, checked in this order.
@@ -48,15 +54,15 @@ async def retry(
     `DispatchFailed` if the database failed it as a whole.
     Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
     """
-    async with dispatching(database, RETRY, f"The retry of task {task_id}") as session:
+    async with dispatch_transaction(database, RETRY, f"The retry of task {task_id}") as session:
         if once is not None:
             await once.begin(session)
         waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
         if waiting is not None:
-            news = News({waiting["lane_id"]}, [], [])
-            done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], news)
+            notifications = Notifications({waiting["lane_id"]}, [], [])
+            done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], notifications)
         else:
-            by = By(actor, reason or "operator retry")
+            by = RequeueRequest(actor, reason or "operator retry")
             done = await _retry_failed(session, catalog, tenant_id, task_id, by)
         if done is None:
             raise await not_retryable(session, tenant_id, task_id)
@@ -67,7 +73,9 @@ async def retry(
     return done
 
 
-async def _retry_failed(session: Session, catalog: Catalog, tenant_id: int, task_id: int, by: By) -> Requeued | None:
+async def _retry_failed(
+    session: Session, catalog: Catalog, tenant_id: int, task_id: int, by: RequeueRequest
+) -> Requeued | None:
     """Queue the next attempt of a failed task; None if it is not failed for good."""
     found = await lock_dead_task(session, catalog, tenant_id, task_id)
     if found is None:
@@ -81,12 +89,12 @@ async def _retry_failed(session: Session, catalog: Catalog, tenant_id: int, task
     if not rows:
         return None
     await _supersede(session, found.letters, dead["attempt"] + 1, by)
-    news = News({row["lane_id"] for row in rows}, [], [])
-    return Requeued(task_id, dead["attempt"] + 1, dead["generation"], news)
+    notifications = Notifications({row["lane_id"] for row in rows}, [], [])
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"], notifications)
 
 
 async def _retry_node(
-    session: Session, catalog: Catalog, tenant_id: int, found: LockedDeadTask, by: By
+    session: Session, catalog: Catalog, tenant_id: int, found: LockedDeadTask, by: RequeueRequest
 ) -> Requeued | None:
     """Queue the next attempt of a failed node, reset what is downstream of it and reopen its run.
 
@@ -106,10 +114,10 @@ async def _retry_node(
     await session.fetch(_CARRY_BUDGETS, *columns)
     superseded = [row for row in found.held if row["node_no"] in done.numbers]
     await _supersede(session, superseded, dead["attempt"] + 1, by)
-    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.news)
+    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.notifications)
 
 
-async def _supersede(session: Session, letters: list[Any], attempt: int, by: By) -> None:
+async def _supersede(session: Session, letters: list[Any], attempt: int, by: RequeueRequest) -> None:
     ids = [row["dead_letter_id"] for row in letters]
     await session.fetch(_SUPERSEDE_LETTERS, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
 

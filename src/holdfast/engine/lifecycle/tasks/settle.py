@@ -19,8 +19,8 @@ from holdfast.core.tasks.states import ATTEMPT_CODES, ENDS, LiveState, TaskState
 from holdfast.engine.datasets.commit import commit_datasets, lock_generations
 from holdfast.engine.leases import Refusal, Report, Settled
 from holdfast.engine.lifecycle.runs.release import NodeEnd, end_nodes
-from holdfast.engine.limits.breakers import Ended, count
-from holdfast.engine.notifications import News
+from holdfast.engine.limits.breakers import EndedAttempt, count
+from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -55,7 +55,7 @@ async def settle(
         first, again = _apart(again)
         settled = settled.and_(await _settle(session, catalog, first))
     if catalog.guarded and (ended := [_ended(catalog, one) for one in reports if _says_something(catalog, one)]):
-        settled = settled.and_(Settled(0, [], News(set(await count(session, ended)), [], [])))
+        settled = settled.and_(Settled(0, [], Notifications(set(await count(session, ended)), [], [])))
     return settled
 
 
@@ -83,14 +83,14 @@ def _policy(catalog: Catalog, report: Report) -> RetryPolicy:
     return report.policy or catalog.policy(report.policy_id)
 
 
-def _ended(catalog: Catalog, report: Report) -> Ended:
+def _ended(catalog: Catalog, report: Report) -> EndedAttempt:
     lease = (report.task_id, report.attempt, report.lane_id)
     if isinstance(report.outcome, Failed | TimedOut):
         found = classification(_policy(catalog, report), report.outcome)
         if found.is_retriable:
             kind = report.outcome.failure.type.rpartition(".")[2]
-            return Ended(*lease, failure=f"{found.reason} ({kind})" if kind else found.reason)
-    return Ended(*lease)
+            return EndedAttempt(*lease, failure=f"{found.reason} ({kind})" if kind else found.reason)
+    return EndedAttempt(*lease)
 
 
 def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
@@ -145,13 +145,13 @@ async def _settle(
         ends += _node_ends(row, map(ENDS.__getitem__, row["node_states"] or ()))
     if redriven or failed_again:
         await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
-    news = News(set(lanes), awaited, [])
+    notifications = Notifications(set(lanes), awaited, [])
     if ends:
         if before_release is not None:
             await before_release()
-        news = news.and_(await end_nodes(session, catalog, ends, runs))
+        notifications = notifications.and_(await end_nodes(session, catalog, ends, runs))
     refused = [] if accepted == len(reports) else await _refusals(session, reports)
-    return Settled(len(reports) - len(refused), refused, news)
+    return Settled(len(reports) - len(refused), refused, notifications)
 
 
 def _node_ends(row: Any, states: Iterable[TaskState]) -> Iterable[NodeEnd]:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from holdfast.engine.leases import NOTHING_SETTLED, Refusal, Report, Settled
 from holdfast.engine.lifecycle.tasks.settle import settle
-from holdfast.engine.notifications import NO_NEWS
+from holdfast.engine.notifications import NO_NOTIFICATIONS
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import REFUSED, Session
 
 log = logging.getLogger("holdfast.exchange")
 
-UNFIT: tuple[type[Exception], ...] = (*REFUSED, Invalid)
+UNSETTLEABLE_ERRORS: tuple[type[Exception], ...] = (*REFUSED, Invalid)
 """What settling says about one report; to repeat it cannot help."""
 
 
@@ -27,12 +27,12 @@ async def settle_together(session: Session, catalog: Catalog, reports: Sequence[
     try:
         async with session.transaction():
             return await settle(session, catalog, reports)
-    except UNFIT:
-        return await settle_apart(session, catalog, reports)
+    except UNSETTLEABLE_ERRORS:
+        return await settle_one_by_one(session, catalog, reports)
 
 
-async def settle_apart(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """Settle each report in a transaction of its own; called where the batch failed with `UNFIT`."""
+async def settle_one_by_one(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
+    """Settle each report in a transaction of its own; called where the batch failed with `UNSETTLEABLE_ERRORS`."""
     log.exception("a report in a batch of %d cannot be settled; settling each alone", len(reports))
     settled = NOTHING_SETTLED
     for report in reports:
@@ -48,4 +48,4 @@ async def settle_apart(session: Session, catalog: Catalog, reports: Sequence[Rep
 
 
 def _refused(report: Report, why: str) -> Settled:
-    return Settled(0, [Refusal(report.task_id, report.attempt, why)], NO_NEWS)
+    return Settled(0, [Refusal(report.task_id, report.attempt, why)], NO_NOTIFICATIONS)
