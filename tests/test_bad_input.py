@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import msgspec
 import pytest
-from tests.by_sql import by_sql
+from tests.by_sql import by_sql, declare
 from tests.each import each
 
 import holdfast as hf
@@ -401,6 +401,7 @@ async def test_a_source_of_inputs_that_breaks_refuses_the_whole_bulk(client, eng
 async def test_what_sql_hands_in_is_checked_there(client, engine):
     bad = [
         ("select holdfast.enqueue('a b')", "22023"),
+        ("select holdfast.enqueue('bad.anyting')", "22023"),
         ("select holdfast.enqueue('bad.anything', '[]')", "22023"),
         ("select holdfast.enqueue('bad.anything', priority => 10)", "22023"),
         ("select holdfast.enqueue('bad.anything', key => ' ')", "22023"),
@@ -417,6 +418,7 @@ async def test_what_sql_hands_in_is_checked_there(client, engine):
 
 
 async def test_numbers_no_float_can_hold_fail_that_task_alone(client, engine):
+    await declare(engine, "bad.typed", "bad.anything")
     await engine.database.fetch("""select holdfast.enqueue('bad.typed', '{"number": 1.5e400, "name": 1e400}')""")
     await engine.database.fetch("""select holdfast.enqueue('bad.anything', '{"value": 1e131071}')""")
     right = await client.enqueue(typed, number=7)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import asyncpg
 import pytest
+from tests.by_sql import declare
 
 import holdfast as hf
 from holdfast.authoring.loader import load_app
@@ -189,7 +190,8 @@ async def test_the_example_of_the_readme_runs(holdfast_url: str, clock: Database
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", DOCS / "operate.md", DOCS / "audit.md"], ids=lambda path: path.name
 )
-async def test_the_sql_of_the_docs_runs(page, holdfast_url: str):
+async def test_the_sql_of_the_docs_runs(page, engine, holdfast_url: str):
+    await declare(engine, "shop.send_receipt")
     connection = await asyncpg.connect(holdfast_url)
     try:
         for block in re.findall(r"```sql\n(.*?)```", page.read_text(), re.DOTALL):

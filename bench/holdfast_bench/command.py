@@ -48,7 +48,7 @@ def _parts(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 
 
 @click.command()
-@click.option("--tasks", type=click.IntRange(100, 1_000_000), help=f"Tasks in a drain.  [default: {TASKS}]")
+@click.option("--tasks", type=click.IntRange(100, 10_000_000), help=f"Tasks in a drain.  [default: {TASKS}]")
 @click.option("--rounds", type=click.IntRange(1, 100), help=f"Rounds of ours and raw in turn.  [default: {ROUNDS}]")
 @click.option(
     "--only",

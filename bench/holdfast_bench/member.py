@@ -13,7 +13,7 @@ import threading
 
 import msgspec
 
-from holdfast.settings.settings import Settings, WorkerSettings
+from holdfast.settings.settings import LogSettings, Settings, WorkerSettings
 from holdfast.worker.supervisor.supervisor import run_workers
 from holdfast_bench import app as bench_app
 
@@ -35,8 +35,15 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         worker = WorkerSettings(
             slots=self.slots, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
         )
-        # The bench looks at the server itself, and says what it found.
-        return Settings(url=self.url, env="local", tenant=self.tenant, unsafe=True, worker=worker)
+        # The bench checks the server itself, and its output holds its own progress, not the log of its workers.
+        return Settings(
+            url=self.url,
+            env="local",
+            tenant=self.tenant,
+            unsafe=True,
+            worker=worker,
+            log=LogSettings(level="error"),
+        )
 
 
 def main() -> int:

@@ -62,6 +62,8 @@ def tiny(url: str, *parts: str, more: Sequence[str] = ()) -> dict[str, Any]:
     """The results of the smallest run that measures these parts."""
     done = bench(url, *TINY, "--only", ",".join(parts), "-o", "json", *more)
     assert done.returncode == 0, done.stderr
+    # The progress of the bench and nothing of what its workers log.
+    assert " INFO " not in done.stderr and " WARNING " not in done.stderr, done.stderr
     results: dict[str, Any] = json.loads(done.stdout)
     return results
 

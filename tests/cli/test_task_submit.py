@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.by_sql import declare
 from tests.each import each
 
 
@@ -66,6 +67,16 @@ def test_a_key_used_again_tells_how_its_task_stands(holdfast, shop):
 def test_a_bad_input_is_a_usage_error(holdfast, shop, given, code):
     ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", given)
     assert (ran.code, code in ran.err) == (2, True)
+
+
+def test_types_are_checked_where_the_code_is_known(holdfast, shop, seed):
+    """What a worker declared has names and rules, and no types: there the attempt refuses the input."""
+    submit = ("task", "submit", "shop.double", "x=many")
+    ran = holdfast(*submit, "--app", f"{shop}:app")
+    assert (ran.code, "invalid_input" in ran.err) == (2, True)
+    assert holdfast("task", "list", "-o", "json").json == []
+    seed(lambda dispatcher: declare(dispatcher.engine, "shop.double"))
+    assert holdfast(*submit).code == 0
 
 
 def test_a_file_that_is_not_utf_8_is_a_usage_error(bare, tmp_path):

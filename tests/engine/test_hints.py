@@ -8,6 +8,7 @@ import uuid
 
 import asyncpg
 import pytest
+from tests.by_sql import declare
 from tests.core.flows import a_flow
 
 from holdfast.core.tasks.outcome import Completed, Released
@@ -85,6 +86,7 @@ async def test_every_way_to_become_claimable_writes_a_hint(engine, dispatcher, c
     assert await fresh(enqueued.task_id)
     keyed = await dispatcher.enqueue(a_task(key="once"))
     assert await fresh(keyed.task_id)
+    await declare(engine, "shop.charge")
     by_sql = await engine.database.fetchval("select holdfast.enqueue('shop.charge')")
     assert await fresh(by_sql)
     delayed = await dispatcher.enqueue(a_delayed_task(5))
@@ -220,6 +222,7 @@ async def test_a_carrier_is_away_since_it_first_was(engine, clock):
 async def test_whoever_may_enqueue_needs_no_right_to_the_outbox(engine, dispatcher, holdfast_url):
     await dispatcher.enqueue(a_task())
     role = f"enqueuer_{uuid.uuid4().hex}"
+    await declare(engine, "shop.charge")
     connection = await asyncpg.connect(holdfast_url)
     try:
         await connection.execute(

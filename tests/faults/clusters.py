@@ -77,6 +77,12 @@ class Cluster:
     def crash(self) -> None:
         self.run("pg_ctl", "-D", str(self.data), "-w", "-s", "-m", "immediate", "stop")
 
+    def take_over(self, other: Cluster) -> None:
+        """Serve at the address of another one, which is gone."""
+        self.stop()
+        self.port, self.url = other.port, other.url
+        self.configure().start()
+
     def promote(self) -> None:
         self.run("pg_ctl", "-D", str(self.data), "-w", "-s", "promote")
 

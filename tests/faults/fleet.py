@@ -33,6 +33,10 @@ class Fleet:
     log: Path
     processes: int = 1
     slots: int = 20
+    settings: dict[str, str] = field(default_factory=dict)
+    """What differs from `SETTINGS`."""
+    options: tuple[str, ...] = ()
+    """More options of `holdfast work`."""
     parents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -48,8 +52,9 @@ class Fleet:
                 str(self.processes),
                 "--slots",
                 str(self.slots),
+                *self.options,
             ],
-            env=environment | SETTINGS | {"HOLDFAST_URL": self.url, LOG_VARIABLE: str(self.log)},
+            env=environment | SETTINGS | self.settings | {"HOLDFAST_URL": self.url, LOG_VARIABLE: str(self.log)},
             stdout=subprocess.DEVNULL,
             stderr=self._errors(),
             start_new_session=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import uuid
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+from tests.cli.conftest import Program
 from tests.faults.load import Load, all_over
 from tests.faults.proxy import Proxy
 from tests.faults.test_processes import until
@@ -89,6 +91,7 @@ async def scarce_url(engine, needs_superuser):
     name = f"holdfast_test_{uuid.uuid4().hex}"
     await engine.database.fetch(f"create role {name} login connection limit {CONNECTIONS_MAX}")
     await engine.database.fetch(f"grant {await engine.database.fetchval('select current_user')} to {name}")
+    await engine.database.fetch(f"grant holdfast_tenant to {name}")
     parts = urlsplit(engine.database.url)
     yield urlunsplit(parts._replace(netloc=f"{name}@{parts.netloc.rpartition('@')[2]}"))
     await engine.database.fetch(f"drop role {name}")
@@ -130,3 +133,56 @@ async def test_no_connection_left_costs_no_lease(engine, dispatcher, scarce_url,
         worker.stop()
         await running
     assert [row.attempt for row in await dispatcher.attempts(task.task_id)] == [1]
+
+
+@pytest.fixture
+def program(scarce_url):
+    made = Program(scarce_url)
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def every_connection_taken(url):
+    async with AsyncExitStack() as held:
+        with pytest.raises(asyncpg.TooManyConnectionsError):
+            for _ in range(CONNECTIONS_MAX + 1):
+                taken = await asyncpg.connect(url)
+                held.push_async_callback(taken.close)
+        yield
+
+
+async def said(process, text):
+    """The lines that a process writes to its log, up to the one with this text."""
+    lines = []
+    while not lines or text not in lines[-1]:
+        lines.append(await asyncio.to_thread(process.stderr.readline))
+        assert lines[-1], f"{text!r} was not said: {lines}"
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("command", "ready"),
+    [
+        (("server", "--no-http"), "Repair loops on"),
+        (("server",), "HTTP API on"),
+        (("work", "tests.faults.victim_app:app"), "is ready"),
+    ],
+)
+async def test_a_process_that_starts_while_no_connection_is_left_waits_for_one(scarce_url, program, command, ready):
+    async with every_connection_taken(scarce_url):
+        process = program.start(*command, HOLDFAST_ENV="local")
+        lines = await said(process, "too many connections")
+        assert "Trying again" in lines[-1] and process.poll() is None
+    lines = await said(process, ready)
+    assert not [line for line in lines if "too many connections" in line]
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, 30) == 0
+
+
+async def test_a_signal_ends_the_wait_for_a_connection(scarce_url, program):
+    async with every_connection_taken(scarce_url):
+        process = program.start("server", HOLDFAST_ENV="local")
+        await said(process, "Trying again")
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 30) == 0

@@ -9,18 +9,27 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 from tests.faults.clusters import some_clusters
+from tests.faults.fleet import Fleet
+from tests.faults.victim_app import app, gated
+from tests.net.receiver import receiving
 from tests.waiting import eventually
 
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.audit import list_audit, verify_audit
 from holdfast.engine.effects.gate import OpenEffect, Sender, open_effect
 from holdfast.engine.engine import Engine
+from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, held_by
 from holdfast.engine.limits.queues import list_queues
 from holdfast.engine.queries.checkup import check_up
 from holdfast.engine.queries.events import event_tail, told_after
 from holdfast.engine.queries.verify import verify
+from holdfast.engine.webhooks.commands import add_webhook, show_webhook
+from holdfast.engine.webhooks.deliver import deliver_webhooks_once
 from holdfast.errors import Conflict, Unavailable
-from holdfast.settings.settings import Settings
+from holdfast.net.address import EgressRules
+from holdfast.net.guarded_request import Guarded
+from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
+from holdfast.store.statements import sql
 from holdfast.testing.dispatcher import Dispatcher
 from holdfast.testing.factories import a_task
 
@@ -105,13 +114,16 @@ async def cut_off(replica):
         await connection.close()
 
 
+MANY_TRANSACTIONS = "do $$ begin for i in 1..20000 loop perform pg_current_xact_id(); commit; end loop; end $$"
+BOTH = "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write"
+
+
 async def test_a_replica_that_lags_is_promoted(clusters):
     primary = clusters.migrated()
-    both = "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write"
     async with Engine(primary.url, Settings()):
         pass
     replica = clusters.copy(primary, "-R")
-    async with Engine(both.format(primary.port, replica.port), Settings()) as engine:
+    async with Engine(BOTH.format(primary.port, replica.port), Settings()) as engine:
         dispatcher = Dispatcher(engine)
         kept = await enqueued(dispatcher, 6)
         await completed(dispatcher, 2)
@@ -201,9 +213,7 @@ async def test_a_backup_is_started_beside_its_original(clusters, is_recovered):
 async def test_a_dump_is_restored_into_a_server_that_counts_from_a_lower_number(clusters):
     original, other = clusters.migrated(), clusters.new()
     async with Engine(original.url, Settings()) as old:
-        await old.database.fetch(
-            "do $$ begin for i in 1..20000 loop perform pg_current_xact_id(); commit; end loop; end $$"
-        )
+        await old.database.fetch(MANY_TRANSACTIONS)
         there = Dispatcher(old)
         before = await enqueued(there, 5)
         await completed(there, 2)
@@ -218,7 +228,13 @@ async def test_a_dump_is_restored_into_a_server_that_counts_from_a_lower_number(
             here = Dispatcher(new)
             fresh = await enqueued(here, 50)
             assert not fresh & (before | since)
-            # Workers of the original are retired here: what they hold is lost at once, and they can take nothing.
+            # Workers of the original are retired here: what they hold is lost at once, and they can take nothing. They
+            # do not find it as a claim whose answer got lost either, also not over HTTP, where they name no token.
+            identity = WorkerIdentity(worker_id=old_worker, actions=["shop.charge"], queues=None, lease_seconds=60.0)
+            async with new.database.session() as session:
+                assert await held_by(session, identity, []) == []
+            assert await new.database.fetch(sql("held_unnamed"), old_worker, [], 60.0, 10) == []
+            assert await new.database.fetch(sql("renew_held"), old_worker, [int(held.task_id)], 60.0) == []
             beat = await here.heartbeat(held)
             assert beat.lost == {int(held.task_id)}
             with pytest.raises(Conflict):
@@ -242,3 +258,146 @@ async def test_a_dump_is_restored_into_a_server_that_counts_from_a_lower_number(
             # On the original nothing has changed.
             await there.settle(held, Completed(b"1"))
             assert await causes(old) == ["created"]
+
+
+class Restored:
+    """A server whose dump is restored into another one, which then takes over its address."""
+
+    def __init__(self, clusters):
+        self.old, self._new = clusters.migrated(), clusters.new()
+        self.url = self.old.url
+        # The new server counts its transactions from a lower number.
+        self.old.run("psql", "-q", "-d", self.url, "-c", MANY_TRANSACTIONS)
+
+    async def part(self):
+        """From here on the new server does not learn what happens on the old one."""
+        self.old.dump_into(self._new)
+
+    def replace(self):
+        self._new.take_over(self.old)
+
+
+class Promoted:
+    """A server with a replica that lags and is promoted."""
+
+    def __init__(self, clusters):
+        self.old = clusters.migrated()
+        self._new = clusters.copy(self.old, "-R")
+        self.url = BOTH.format(self.old.port, self._new.port)
+
+    async def part(self):
+        await replicated(self.old, self._new)
+        await cut_off(self._new)
+
+    def replace(self):
+        self._new.promote()
+
+
+@pytest.fixture(params=[Restored, Promoted])
+def servers(request, clusters):
+    return request.param(clusters)
+
+
+async def test_a_worker_of_the_old_server_settles_nothing_on_the_new_one(servers, tmp_path):
+    """It holds a lease and has ended its attempt, but could not report that before the server was replaced."""
+    log, gate = tmp_path / "executions", tmp_path / "gate"
+    # The lease is longer than all of this takes, so that its own end does not end the worker.
+    times = {"HOLDFAST_LEASE_SECONDS": "60", "HOLDFAST_HEARTBEAT_SECONDS": "5"}
+    fleet = Fleet(servers.url, log, settings=times, options=("--no-loops",))
+    settings = Settings(url=servers.url)
+    app.configure(settings)
+    try:
+        async with Engine(servers.url, settings) as old, app.client() as client:
+            task = await client.enqueue(gated, number=1, gate=str(gate))
+            if isinstance(servers, Promoted):
+                await servers.part()
+            fleet.start()
+            held = "select worker_id from holdfast.live where state = 'r'"
+            worker_id = await eventually(lambda: old.database.fetchval(held))
+            await eventually(log.exists)
+            if isinstance(servers, Restored):
+                await servers.part()
+            servers.old.crash()
+            gate.touch()
+            await eventually(lambda: gate.read_text() == "over\n")
+            servers.replace()
+
+            assert await asked_again(lambda: task.result(60)) != [1, first_of(log)[2]]
+        async with Engine(servers.url, settings) as new:
+            rows = await new.database.fetch(
+                "select worker_id from holdfast.attempt where task_id = $1 and state = 'c'", int(task.task_id)
+            )
+            assert len(rows) == 1 and rows[0]["worker_id"] != worker_id
+            refused = f"report refused: task {task.task_id} attempt 1"
+            said = log.with_suffix(".err")
+            await eventually(lambda: refused in said.read_text())
+            assert len(executions(log)) == 2
+            verified = await verify(new.database)
+            assert verified.is_sound, verified.violations
+    finally:
+        fleet.stop()
+
+
+def executions(log):
+    """Task, attempt and process of each execution."""
+    return [tuple(int(word) for word in line.split()) for line in log.read_text().splitlines()]
+
+
+def first_of(log):
+    return executions(log)[0]
+
+
+async def test_a_webhook_goes_on_after_its_server_was_replaced(servers):
+    """Every event arrives; what arrives again has the id it had, and no other event has that."""
+    settings = Settings(
+        egress=EgressSettings(allow=("127.0.0.0/8",), ports="*"), webhooks=WebhookSettings(look_seconds=0.01)
+    )
+    guarded = Guarded(EgressRules.of(settings.egress))
+
+    async def finished(engine, number):
+        """Complete some tasks; answers their ids."""
+        dispatcher = Dispatcher(engine)
+        leases = [await dispatcher.claim_task(one) for one in await asked_again(lambda: enqueued(dispatcher, number))]
+        for lease in leases:
+            await dispatcher.settle(lease, Completed(b"1"))
+        return {lease.task_id for lease in leases}
+
+    def arrived():
+        """The tasks whose ends arrived, and under which ids."""
+        ids = {}
+        for asked in receiver.asked:
+            ids.setdefault(asked.json["data"]["task_id"], set()).add(asked.headers["webhook-id"])
+        return ids
+
+    async def delivered(engine, wanted):
+        async def deliver():
+            await deliver_webhooks_once(engine, guarded)
+            return wanted <= arrived().keys()
+
+        await eventually(deliver)
+
+    try:
+        async with receiving() as receiver, Engine(servers.url, settings) as engine:
+            await add_webhook(engine, 1, "hook", receiver.url, actor="anna", kinds=["task.completed"])
+            early = await finished(engine, 3)
+            await delivered(engine, early)
+            due = await finished(engine, 2)
+            await servers.part()
+            late = await finished(engine, 2)
+            await delivered(engine, due | late)
+            servers.old.crash()
+            servers.replace()
+
+            fresh = await finished(engine, 3)
+            sent_before = len(receiver.asked)
+            await delivered(engine, fresh)
+            # What was due when the two servers parted is due here as well, in order, and nothing from before that.
+            again = [asked.json["data"]["task_id"] for asked in receiver.asked[sent_before:]]
+            assert set(again[:2]) == due and set(again[2:]) == fresh and len(again) == 5
+            ids = arrived()
+            assert ids.keys() == early | due | late | fresh
+            assert all(len(under) == 1 for under in ids.values()), ids
+            assert len(set.union(*ids.values())) == len(ids)
+            assert (await show_webhook(engine.database, 1, "hook")).state == "active"
+    finally:
+        await guarded.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from pathlib import Path
 
 import holdfast as hf
 
@@ -51,6 +52,17 @@ async def flaky(ctx: hf.Context, number: int) -> list[int]:
     executed(ctx)
     if ctx.attempt < 3:
         raise ConnectionError("connection reset by peer")
+    return [number, os.getpid()]
+
+
+@app.action(max_losses=50, retry=PATIENT)
+def gated(ctx: hf.Context, number: int, gate: str) -> list[int]:
+    """Ends when the file exists, and appends to it that it did."""
+    executed(ctx)
+    while not Path(gate).exists():
+        threading.Event().wait(0.01)
+    with Path(gate).open("a") as file:
+        file.write("over\n")
     return [number, os.getpid()]
 
 

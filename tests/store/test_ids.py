@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import asyncpg
 import pytest
+from tests.by_sql import declare
 
 from holdfast.core.limits.breaker import Breaker
 from holdfast.core.limits.quota import Quota
@@ -39,9 +40,10 @@ async def use_up(dispatcher, *, left):
 
 async def say_everything(dispatcher, key=None):
     engine = dispatcher.engine
+    await declare(engine, "shop.charge")
+    await engine.catalog.declare(1, "shop.mail", "default", RetryPolicy(), "2.0", launcher=None)
     await engine.database.fetch("select holdfast.enqueue('shop.charge', key => $1)", key)
     await engine.database.fetch("select holdfast.enqueue('shop.mail', queue => 'mail')")
-    await engine.catalog.declare(1, "shop.mail", "default", RetryPolicy(), "2.0", launcher=None)
     await dispatcher.guard("shop.mail", breaker=Breaker(), quota=Quota(retries=5, window_seconds=60.0))
     await dispatcher.quota(Quota(retries=100, window_seconds=60.0), queue="default")
 

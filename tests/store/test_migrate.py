@@ -14,6 +14,16 @@ from holdfast.store.migrate import known, migrate, schema_version
 
 OLD = 3
 ENQUEUE = "select holdfast.enqueue('shop.charge')"
+DECLARE = """
+with p as (
+  insert into holdfast.policy (tenant_id, digest, max_retries, max_losses, content)
+  values (1, '\\x01', 3, 3, '{}')
+  returning policy_id
+)
+insert into holdfast.action (tenant_id, name, queue, policy_id)
+select 1, 'shop.charge', 'default', policy_id
+from p
+"""
 WAITS = "select count(*) from pg_locks where not granted and relation = 'holdfast.live'::regclass"
 
 
@@ -51,10 +61,11 @@ async def test_four_processes_at_once_apply_each_migration_once(bare):
 
 @pytest.fixture
 async def old(bare):
-    """A database at the first migration that others can enqueue with."""
+    """A database at the first migration that others can enqueue with; a worker has declared what they enqueue."""
     session = await bare.connect()
     for one in known()[:OLD]:
         assert await migration._apply(session, one)
+    await session.fetch(DECLARE)
     await session.close()
     return bare
 

@@ -7,6 +7,7 @@ import unicodedata
 
 import asyncpg
 import pytest
+from tests.by_sql import declare
 from tests.each import each
 
 from holdfast.core.tasks.retry import RetryPolicy
@@ -28,7 +29,9 @@ def nested(levels):
 
 
 @pytest.fixture
-def enqueue(dispatcher):
+async def enqueue(dispatcher):
+    await declare(dispatcher.engine, "shop.charge")
+
     async def run(action="shop.charge", body='{"order": 7}', key=None, **named):
         extra = "".join(f", {name} => {value}" for name, value in named.items())
         call = f"select holdfast.enqueue($1, $2::jsonb, key => $3{extra})"
@@ -106,13 +109,16 @@ async def test_a_key_with_another_body_is_refused(enqueue):
         ("invalid_tag", {"tags": "array[E'e\tu']"}),
         ("invalid_tag", {"tags": f"array[repeat('x', {TAG_CHARACTERS_MAX + 1})]"}),
         ("tenant_not_found", {"tenant": "'nobody'"}),
+        ("action_not_found", {"action": "shop.chrage"}),
+        ("action_not_found", {"action": "shop.chrage", "queue": "'mail'", "key": "order-7"}),
     ],
 )
 async def test_what_python_refuses_sql_refuses_too(dispatcher, enqueue, code, wrong):
     with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
         await enqueue(**wrong)
     assert refused.value.hint == code
-    assert await dispatcher.engine.database.fetchval("select count(*) from holdfast.body") == 0
+    for table in ("body", "live", "idempotency"):
+        assert await dispatcher.engine.database.fetchval(f"select count(*) from holdfast.{table}") == 0
 
 
 @each(
@@ -170,7 +176,13 @@ async def test_a_key_whose_task_is_deleted_before_it_is_read_is_free_again(dispa
     assert await enqueue(key="order-7") == second
 
 
-async def test_it_rolls_back_with_its_transaction(dispatcher):
+async def test_an_action_of_another_tenant_is_not_known(dispatcher, enqueue):
+    await dispatcher.engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (7, 'acme')")
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="No worker ever declared the action"):
+        await enqueue(tenant="'acme'")
+
+
+async def test_it_rolls_back_with_its_transaction(dispatcher, enqueue):
     async with dispatcher.engine.database.session() as session:
         transaction = session.connection.transaction()
         await transaction.start()

@@ -17,9 +17,6 @@ from tests.flow.test_waits import *  # noqa: F403
 from holdfast.engine.engine import Engine
 from holdfast.testing.clock import DatabaseClock
 
-# Its two transactions wait for each other longer than a session behind the wall has patience for.
-del globals()["test_an_event_from_before_two_sub_flows_answers_one_of_them_also_at_once"]
-
 pytestmark = pytest.mark.takes_turns(3, among="wall")
 
 # It asks for all invariants, which takes the owner.

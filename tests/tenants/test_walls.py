@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 import pytest
+from tests.by_sql import declare
 from tests.tenants.acme import CANARY, rows_of, tables
 
 from holdfast.core.tasks.outcome import Completed
@@ -156,7 +157,8 @@ async def test_what_runs_with_the_owners_rights_asks_whose_it_is(connection, the
                 pytest.fail(f"{call} was done")
 
 
-async def test_a_stranger_cannot_be_enqueued_for_with_sql(connection, theirs):
+async def test_a_stranger_cannot_be_enqueued_for_with_sql(connection, engine, theirs):
+    await declare(engine, "shop.charge")
     await connection.execute("set holdfast.tenant_id = '1'")
     with pytest.raises(asyncpg.PostgresError, match="no tenant acme"):
         await connection.execute("select holdfast.enqueue('shop.charge', tenant => 'acme')")

@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
+from tests.by_sql import declare
 from tests.waiting import eventually
 
 from holdfast.core.values.duration import seconds_of
@@ -86,6 +87,7 @@ async def test_a_carrier_that_is_away_for_minutes_costs_only_speed(carrier, flee
         await started.work_off(steady=3, flaky=0)
         await carrier.stop(database, monkeypatch)
         # Nobody serves this one, so that there is something left to explain.
+        await declare(started.engine, "shop.unserved")
         orphan = await database.fetchval("select holdfast.enqueue('shop.unserved')")
         for _ in range(ROUNDS):
             await started.work_off(steady=5, flaky=1)

@@ -53,6 +53,7 @@ def quick(monkeypatch):
         away(socket.gaierror(socket.EAI_AGAIN, "try again")),
         away(),
         away(asyncpg.CannotConnectNowError("the database system is starting up")),
+        away(asyncpg.TooManyConnectionsError("sorry, too many clients already")),
         TimeoutError(),
     ],
 )
@@ -66,6 +67,7 @@ async def test_who_is_away_is_asked_again(error):
         away(socket.gaierror(socket.EAI_NONAME, "unknown name")),
         away(ValueError("this is not HTTP")),
         away(is_lasting=True),
+        Unavailable("The schema is of another version.", code="schema_outdated"),
         away(asyncpg.InvalidPasswordError("no")),
         away(asyncpg.InvalidCatalogNameError("no such database")),
         Unauthorized("This token opens nothing."),
@@ -75,6 +77,13 @@ async def test_who_is_away_is_asked_again(error):
 async def test_a_mistake_is_told_at_once(error):
     with pytest.raises(type(error)):
         await once_there(Refusing(error), seconds_max=60)
+
+
+async def test_each_cause_is_logged_once(caplog):
+    full = Unavailable("It is full.", code="database_unreachable")
+    assert await once_there(Refusing(away(), away(), full, full), seconds_max=60) == "here"
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.partition(".")[0] for line in said] == ["It does not answer", "It is full"]
 
 
 async def test_waiting_ends_with_its_time_and_with_a_stop():

@@ -38,7 +38,29 @@ SPAN_LOCK = "1752132967, 0"
 
 
 async def enqueued(stage: Stage, number: int = 7, *, key: str | None = None, tenant: str = "default") -> Any:
+    await declared_in(stage, tenant, "shop.charge")
     return await stage.value(CALL, f'{{"order": {number}}}', key, tenant)
+
+
+async def declared_in(stage: Stage, tenant: str, action: str) -> None:
+    """Declare an action and nothing else: its queue and its lane are not there yet."""
+    await stage.value(
+        "with p as ("
+        "  insert into holdfast.policy as p (tenant_id, digest, max_retries, max_losses, content)"
+        "  select tenant_id, '\\x01', 3, 3, '{}' from holdfast.tenant where name = $1"
+        "  on conflict (tenant_id, digest) do update set max_retries = 3"
+        "  returning tenant_id, policy_id"
+        ") insert into holdfast.action (tenant_id, name, queue, policy_id)"
+        " select tenant_id, $2, 'default', policy_id from p on conflict do nothing",
+        tenant,
+        action,
+    )
+
+
+@check
+async def sql_refuses_an_action_that_no_worker_declared(stage: Stage) -> None:
+    with refuses(asyncpg.InvalidParameterValueError):
+        await stage.value("select holdfast.enqueue('shop.mail')")
 
 
 @check
@@ -68,7 +90,8 @@ async def a_key_that_is_gone_is_never_answered_with_nothing(stage: Stage) -> Non
 
 @check
 async def two_who_intern_the_same_names_in_sql_both_enqueue(stage: Stage) -> None:
-    """Policy, queue and lane are new to both; then queue and lane are."""
+    """Queue and lane are new to both."""
+    await declared_in(stage, "default", "shop.mail")
     for call in ("select holdfast.enqueue('shop.mail')", "select holdfast.enqueue('shop.mail', queue => 'money')"):
         async with stage.engine.database.transaction() as session:
             first = await session.fetchval(call)
@@ -82,6 +105,7 @@ async def two_who_intern_the_same_names_in_sql_both_enqueue(stage: Stage) -> Non
 async def sql_enqueues_within_its_tenant(stage: Stage) -> None:
     theirs = await elsewhere(stage)
     await theirs.engine.catalog.declare(theirs.engine.tenant_id, "shop.mail", "money", RetryPolicy(), "")
+    await declared_in(stage, "default", "shop.mail")
     for tenant in ("default", "other", "default", "other"):
         await enqueued(stage, key="order-7", tenant=tenant)
         await stage.value("select holdfast.enqueue('shop.mail', tenant => $1)", tenant)

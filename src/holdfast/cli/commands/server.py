@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +22,6 @@ from holdfast.settings.log_setup import set_up
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
     from holdfast.launchers.profiles import Profiles
-    from holdfast.server.app import Addresses
     from holdfast.settings.settings import Settings
     from holdfast.store.resolve import DatabaseLocation
 
@@ -94,31 +94,52 @@ async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
-    async with Engine(place.url, settings, sessions_max=LOOP_SESSIONS_MAX, migrates=place.is_embedded) as engine:
+    new_engine = partial(Engine, place.url, settings)
+    async with AsyncExitStack() as stack:
+        engine = await _open_engine(
+            stack, partial(new_engine, sessions_max=LOOP_SESSIONS_MAX, migrates=place.is_embedded), stop
+        )
+        if engine is None:
+            return OK
         await require_durable(engine.database, is_unsafe=settings.unsafe)
         launchers_of(engine).check()
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
-        if not with_http:
-            return await _loop_until(stop, engine)
-        await require_tenant_role(engine.database)
-        async with offered(place, settings) as addresses:
-            shell.talk(f"HTTP API on {addresses.url}")
-            if addresses.internal_url != addresses.url:
-                shell.talk(f"Workers on {addresses.internal_url}")
-            return await _loop_until(stop, engine)
+        if with_http:
+            await require_tenant_role(engine.database)
+            # A pool of its own: requests that use up its sessions leave the repair loops theirs.
+            api = await _open_engine(stack, partial(new_engine, sessions_max=HTTP_SESSIONS_MAX), stop)
+            if api is None:
+                return OK
+            await _offer(stack, api, shell)
+        return await _loop_until(stop, engine)
 
 
-@asynccontextmanager
-async def offered(place: DatabaseLocation, settings: Settings) -> AsyncIterator[Addresses]:
-    """Offer the API on a pool of its own: requests that use up its sessions leave the repair loops theirs."""
-    from holdfast.engine.engine import Engine
+async def _open_engine(stack: AsyncExitStack, new_engine: Callable[[], Engine], stop: asyncio.Event) -> Engine | None:
+    """Open an engine, waiting for a database that is away or full; None if a signal ends the wait."""
+    from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
+
+    opening = asyncio.create_task(
+        once_there(lambda: stack.enter_async_context(new_engine()), seconds_max=START_SECONDS_MAX),
+        name="holdfast-open",
+    )
+    asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
+    await asyncio.wait({opening, asked}, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if opening.done():
+        return opening.result()
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    return None
+
+
+async def _offer(stack: AsyncExitStack, engine: Engine, shell: Shell) -> None:
+    """Offer the API for as long as the stack is open."""
     from holdfast.server.app import listening
 
-    async with (
-        Engine(place.url, settings, sessions_max=HTTP_SESSIONS_MAX) as engine,
-        listening(engine) as addresses,
-    ):
-        yield addresses
+    addresses = await stack.enter_async_context(listening(engine))
+    shell.talk(f"HTTP API on {addresses.url}")
+    if addresses.internal_url != addresses.url:
+        shell.talk(f"Workers on {addresses.internal_url}")
 
 
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:

@@ -1,7 +1,7 @@
-"""The beginning of a worker: a dispatcher that is away for a moment is waited for, one that never answers is not.
+"""Start-up retry of workers and servers: wait for a database or a server that is away, full, or still starting.
 
-A mistake is told at once: a name that nobody has, a certificate that is not good, a password or token that is refused,
-an answer that no dispatcher gives. A connection that is refused may be either, so that is tried for a while.
+A mistake is raised at once: an unknown host name, a bad certificate, a refused password or token, a schema of another
+version, an answer that no Holdfast server gives. A refused connection may be either, so it is tried for a while.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast.worker")
 
 START_SECONDS_MAX = 60.0
-"""How long a worker that starts waits for a server."""
+"""How long a worker or a server that starts waits for its database, and a remote worker for its server."""
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX = 0.25, 5.0
+_LASTING_CODES = {"schema_outdated", "database_too_old", "database_not_durable", "tenant_role_missing"}
+"""An operator has to change the database before another try can succeed."""
 
 
 async def once_there(
     ask: Callable[[], Awaitable[T]], *, seconds_max: float, is_over: Callable[[], bool] = lambda: False
 ) -> T:
-    """The answer to a first question, asked again while whoever should answer is away."""
+    """Return the answer to a first request, repeated while the other side is away. Logs each new cause once."""
     until, pause = time.monotonic() + seconds_max, PAUSE_SECONDS_FIRST
+    said_before = ""
     while True:
         try:
             return await ask()
@@ -39,7 +42,9 @@ async def once_there(
             if is_lasting(error) or left_seconds <= 0 or is_over():
                 raise
             said = error.detail if isinstance(error, HoldfastError) else str(error) or type(error).__name__
-            log.warning("%s Trying again for %.0f s.", said, left_seconds)
+            level = logging.DEBUG if said == said_before else logging.WARNING
+            log.log(level, "%s Trying again for %.0f s.", said, left_seconds)
+            said_before = said
             await asyncio.sleep(min(left_seconds, pause * random.uniform(0.5, 1.5)))
             pause = min(PAUSE_SECONDS_MAX, pause * 2)
 
@@ -52,4 +57,4 @@ def is_lasting(error: BaseException) -> bool:
     # A certificate that is not good is a ValueError too, as is an answer that is not HTTP.
     if isinstance(cause, (ValueError, *BAD_CREDENTIALS)):
         return True
-    return isinstance(error, HoldfastError) and bool(error.fields.get("is_lasting"))
+    return isinstance(error, HoldfastError) and (error.code in _LASTING_CODES or bool(error.fields.get("is_lasting")))

@@ -31,6 +31,7 @@ from holdfast.settings.log_setup import set_up
 from holdfast.settings.settings import Settings
 from holdfast.store.errors import without_password
 from holdfast.worker.isolation.pool import Isolated
+from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor import start_orders as wire_orders
 from holdfast.worker.supervisor.deadline_page import DeadlinePage
@@ -162,8 +163,8 @@ async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Transpor
 
         yield HttpTransport(url, settings)
         return
-    async with Engine(url, settings) as engine:
-        yield engine
+    async with contextlib.AsyncExitStack() as stack:
+        yield await once_there(lambda: stack.enter_async_context(Engine(url, settings)), seconds_max=START_SECONDS_MAX)
 
 
 def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:

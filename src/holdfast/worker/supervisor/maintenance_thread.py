@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.engine.engine import Engine
@@ -22,6 +23,7 @@ from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.durability import require_durable
 from holdfast.store.outage import Outage
 from holdfast.store.statements import sql
+from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
 
 _RETIRE = sql("retire_worker")
 
@@ -41,7 +43,9 @@ class MaintenanceThread:
     def __init__(
         self, url: str, settings: Settings, *, migrates: bool, loops: bool, beside: Beside | None = None
     ) -> None:
-        self._engine = Engine(url, settings, sessions_max=4, migrates=migrates)
+        self._settings = settings
+        self._new_engine = partial(Engine, url, settings, sessions_max=4, migrates=migrates)
+        self._engine = self._new_engine()
         self._has_loops = loops
         self._beside = beside
         self._loop = asyncio.new_event_loop()
@@ -50,11 +54,14 @@ class MaintenanceThread:
         self._looping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Open the database; what is wrong with it is raised here, before any process is started."""
+        """Open the database, waiting for one that is away or full; what is wrong with it is raised here, before any
+        process is started."""
         self._thread.start()
+        opening = asyncio.run_coroutine_threadsafe(once_there(self._open, seconds_max=START_SECONDS_MAX), self._loop)
         try:
-            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+            opening.result()
         except BaseException:
+            opening.cancel()
             self._end_thread()
             raise
 
@@ -70,9 +77,11 @@ class MaintenanceThread:
         self._end_thread()
 
     async def _open(self) -> None:
+        # A new one for each try: connections that were closed stay closed.
+        self._engine = self._new_engine()
         await self._engine.__aenter__()
         try:
-            await require_durable(self._engine.database, is_unsafe=self._engine.settings.unsafe)
+            await require_durable(self._engine.database, is_unsafe=self._settings.unsafe)
         except BaseException:
             await self._engine.__aexit__(None, None, None)
             raise
