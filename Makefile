@@ -5,12 +5,15 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 PG_BIN ?= /usr/lib/postgresql/15/bin
 STOCK ?= tests/client tests/tenants $(addprefix tests/engine/test_,enqueue.py claim.py settle.py)
+SEED ?= 0
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-seed=$(SEED)
+ALWAYS := not soak and not ray
 RAY_VENV ?= $(HOME)/.cache/holdfast/ray-venv
 
-help:  ## what there is to make
-	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
-.PHONY: stock help setup programs demo test checked suite oldest sweep lint types docs soak ray bench clean
+.PHONY: stock help setup programs demo test test-all checked fast slow oldest lint types docs soak ray bench clean
 
 setup: $(VENV)/.ready
 
@@ -26,23 +29,25 @@ programs:  ## install what tests want and cannot bring themselves (Redis, pgboun
 demo: setup  ## a few hundred tasks, failures, a killed worker, and a summary; DEMO=orders|coder|ingest for a flow
 	@$(if $(DEMO),HOLDFAST_ENV=local )$(BIN)/python examples/$(or $(DEMO),demo).py
 
-test: setup  ## the whole suite, under 8 minutes on 2 cores; style and types are checked beside it
-	@$(MAKE) --no-print-directory --jobs=2 checked suite
+test: setup  ## style, types and the fast tier: every test that is not marked slow, the same ones every day; SEED=7 varies the values of property tests
+	@$(MAKE) --no-print-directory --jobs=2 checked fast
+
+test-all: test  ## everything: make test, then the tests that are marked slow
+	@$(MAKE) --no-print-directory slow
 
 checked: lint types
 
-suite: setup
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+fast: setup
+	@$(PYTEST) -m 'not slow and $(ALWAYS)'
 
-oldest: setup  ## the whole suite on the oldest PostgreSQL there may be, 15; PG_BIN says where its programs are
-	@HOLDFAST_PG_BIN=$(PG_BIN) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+slow: setup  ## the slow tier alone
+	@$(PYTEST) -m 'slow and $(ALWAYS)'
+
+oldest: setup  ## the fast tier on the oldest supported PostgreSQL, 15; PG_BIN says where its programs are
+	@HOLDFAST_PG_BIN=$(PG_BIN) $(PYTEST) -m 'not slow and $(ALWAYS)'
 
 stock: setup  ## clients, tenants and the hot path on PostgreSQL 15 with default settings, as an ordinary role
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python tools/stock_server.py $(PG_BIN) \
-	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(STOCK)
-
-sweep: setup  ## every statement struck with every fault; `make test` strikes each with one, which takes turns by the day
-	@CRASH_SWEEP=all $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/crash tests/worker tests/effects tests/wakeups tests/launchers tests/cli tests/server tests/bench tests/guards tests/tenants tests/engine tests/faults
+	@$(BIN)/python tools/stock_server.py $(PG_BIN) $(PYTEST) $(STOCK)
 
 lint: setup
 	@$(BIN)/ruff check src bench tests examples tools
@@ -51,7 +56,7 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
-docs: setup  ## write the pages that follow from tables in the code
+docs: setup  ## build the reference pages into docs/reference
 	@$(BIN)/python tools/generate_docs.py
 
 soak: setup  ## faults at random for SOAK_SECONDS (600), then locks under stress as long; SOAK_SEED repeats a run

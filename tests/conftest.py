@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import asyncpg
 import pytest
 import pytest_asyncio
 from tests import one_session
-from tests.crash.turns import DAY, IS_WHOLE
 from tests.skips import not_tried
 from tests.waiting import eventually
 
@@ -24,7 +21,7 @@ from holdfast.store.database import Database
 from holdfast.store.statements import Statement, statements_in
 from holdfast.testing.run_coroutine import run_coroutine
 
-pytest_plugins = ["holdfast.testing.plugin"]
+pytest_plugins = ["holdfast.testing.plugin", "tests.tiers"]
 
 # Hundreds of processes are started here; none should compile the same modules again, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -35,9 +32,6 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).resolve().parent
 os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(64 * 1024**2))
 os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(64 * 1024**2))
 os.environ.setdefault("MALLOC_TOP_PAD_", str(1024**2))
-
-# Said once for all processes of the run (see tests/crash/turns.py): it may last past midnight.
-os.environ.setdefault("CRASH_SWEEP_DAY", str(datetime.now(UTC).toordinal()))
 
 LOOKED_UP = frozenset({"tenant", "queue", "lane", "policy", "flow", "snapshot", "block", "standing"})
 """What is looked up from other tables: with nothing in any other that an invariant speaks of, it speaks of nothing."""
@@ -59,24 +53,6 @@ where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r'
 group by 1
 having sum(pg_relation_size(c.oid)) = 0
 """
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests that `takes_turns(n)` marks, run every n-th, another one each day; `make sweep` runs all of them.
-
-    The cases of one test take turns; with `among="…"` so do tests that say the same.
-    """
-    seen: Counter[str] = Counter()
-    out = set()
-    for item in items:
-        if (marker := item.get_closest_marker("takes_turns")) is not None and not IS_WHOLE:
-            name = marker.kwargs.get("among") or item.nodeid.partition("[")[0]
-            if (seen[name] + DAY) % marker.args[0]:
-                out.add(item)
-            seen[name] += 1
-    if out:
-        config.hook.pytest_deselected(items=list(out))
-        items[:] = [one for one in items if one not in out]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.each import each
 
 import holdfast as hf
 from holdfast.authoring.app_settings import settings_for
@@ -47,12 +46,12 @@ OTHER = [
 ]
 
 
-@each(("own", "told"), SAME)
+@pytest.mark.parametrize(("own", "told"), SAME)
 def test_the_same_database_is_known_however_it_is_written(own, told):
     assert settings_for(own, told) is told
 
 
-@each(("own", "told", "says"), OTHER)
+@pytest.mark.parametrize(("own", "told", "says"), OTHER)
 def test_code_that_means_another_database_or_tenant_is_refused(own, told, says):
     with pytest.raises(InvalidSettings) as refused:
         settings_for(own, told)

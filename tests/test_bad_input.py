@@ -11,7 +11,6 @@ from typing import TypedDict
 import msgspec
 import pytest
 from tests.by_sql import by_sql, declare
-from tests.each import each
 
 import holdfast as hf
 from holdfast.client.client import Client
@@ -174,17 +173,18 @@ WRONG_TYPES = [
 ]
 
 
-@each(("action", "given", "why"), WRONG_TYPES)
-async def test_a_value_of_another_type_is_refused_before_anything_is_stored(client, engine, action, given, why):
-    before = await stored(engine)
-    for enqueue in (client.enqueue(action, **given), client.enqueue_many(action, [given])):
-        with pytest.raises(Invalid) as refused:
-            await enqueue
-        assert refused.value.code == "invalid_input" and action.name in refused.value.detail
-        assert why in refused.value.detail
-    assert (await stored(engine))[0] == before[0]
-    right = {"model": {"n": 1}, "record": Record(n=1), "struct": Struct(n=1), "row": {"n": 1}, "numbers": [1]}
-    await client.enqueue(shaped, **right)
+async def test_a_value_of_another_type_is_refused_before_anything_is_stored(client, engine, subtests):
+    for action, given, why in WRONG_TYPES:
+        with subtests.test(action=action, given=given, why=why):
+            before = await stored(engine)
+            for enqueue in (client.enqueue(action, **given), client.enqueue_many(action, [given])):
+                with pytest.raises(Invalid) as refused:
+                    await enqueue
+                assert refused.value.code == "invalid_input" and action.name in refused.value.detail
+                assert why in refused.value.detail
+            assert (await stored(engine))[0] == before[0]
+            right = {"model": {"n": 1}, "record": Record(n=1), "struct": Struct(n=1), "row": {"n": 1}, "numbers": [1]}
+            await client.enqueue(shaped, **right)
 
 
 async def test_a_value_of_another_type_fails_that_task_alone(client, engine):
@@ -452,12 +452,13 @@ WRONG_KINDS = [
 ]
 
 
-@each(("verb", "given", "code", "said"), WRONG_KINDS)
-async def test_what_is_no_action_or_flow_is_refused_by_name(client, engine, verb, given, code, said):
-    arguments = ([{}],) if verb == "enqueue_many" else ()
-    with pytest.raises(Invalid) as refused:
-        await getattr(client, verb)(given, *arguments)
-    assert (refused.value.code, said in refused.value.detail, bool(refused.value.advice)) == (code, True, True)
+async def test_what_is_no_action_or_flow_is_refused_by_name(client, engine, subtests):
+    for verb, given, code, said in WRONG_KINDS:
+        with subtests.test(verb=verb, given=given, code=code, said=said):
+            arguments = ([{}],) if verb == "enqueue_many" else ()
+            with pytest.raises(Invalid) as refused:
+                await getattr(client, verb)(given, *arguments)
+            assert (refused.value.code, said in refused.value.detail, bool(refused.value.advice)) == (code, True, True)
 
 
 async def test_input_by_position_is_refused(client):

@@ -46,10 +46,15 @@ def test_the_check_gets_programs_and_runs_everything_whole():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     assert [line for line in lines if line.startswith("make ")] == [
         "make programs",
-        "make test",
-        "make sweep",
+        "make test-all",
         "make stock",
     ]
+
+
+def test_the_public_workflow_runs_the_same_commands():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    commands = re.findall(r"^ +- run: (.+)$", workflow, re.MULTILINE)
+    assert {"sudo make programs", "make test PYTHON=python", ".ci/run", "make docs"} <= set(commands)
 
 
 def test_root_gets_what_is_not_there(machine):

@@ -1,8 +1,12 @@
-"""Write the pages of docs/ that follow from tables in the code; `--check` only says which are out of date."""
+"""Write the reference pages, which follow from tables in the code: `python tools/generate_docs.py [FOLDER]`.
+
+The pages are built, not committed (docs/decisions/0030-generated-pages.md). FOLDER is docs/reference by default.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +25,15 @@ from holdfast.core.tasks.states import (
     diagram,
     logical_state,
 )
-from holdfast.operations.reference import reference as http_reference
-from holdfast.server.worker_api.openapi import page as worker_reference
-from holdfast.settings.settings import reference
+from holdfast.operations.reference import reference as http_page
+from holdfast.server.worker_api.openapi import page as worker_page
+from holdfast.settings.settings import reference as settings_page
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reference"
+LINK = re.compile(r"\]\(([\w-]+\.md)")
+
+sys.path.insert(0, str(ROOT))  # The table of guards is made from lists that belong to the tests.
 
 STATES = """\
 # States
@@ -60,7 +68,7 @@ is shown as retrying. Ended attempts store a letter too:
 
 
 def states_page() -> str:
-    """Draw docs/states.md from the tables."""
+    """Return the page of states, drawn from the tables."""
     tasks = [f"| {state} | {', '.join(sorted(to)) or '–'} |" for state, to in TASK_TRANSITIONS.items()]
     live = [
         f"| `{state.value}` | {state.name.lower()} | {logical_state(state)} | {_letters(to)} |"
@@ -93,7 +101,7 @@ Every command takes:
 
 
 def commands_page() -> str:
-    """Write docs/cli.md from the command tree."""
+    """Return the page of commands, made from the command tree."""
     common = common_options()
     shared = {name for param in common for name in param.opts}
     parts = []
@@ -129,27 +137,31 @@ def _options(context: click.Context, params: list[click.Parameter]) -> str:
     return "\n".join(["", "| Option | Meaning |", "|---|---|", *lines, ""]) if lines else ""
 
 
-def pages() -> dict[Path, str]:
-    """Give every generated page by its path."""
-    return {
-        DOCS / "states.md": states_page(),
-        DOCS / "settings.md": reference(),
-        DOCS / "cli.md": commands_page(),
-        DOCS / "http-reference.md": http_reference() + worker_reference(),
-        DOCS / "python.md": python_reference.page(),
+def pages() -> dict[str, str]:
+    """Return every page by its file name."""
+    from tests.guards.table import page as guards_page
+
+    made = {
+        "states.md": states_page(),
+        "settings.md": settings_page(),
+        "cli.md": commands_page(),
+        "http-reference.md": http_page() + worker_page(),
+        "python.md": python_reference.page(),
+        "guards.md": guards_page(),
     }
+    return {name: _linked(text, frozenset(made)) for name, text in made.items()}
 
 
-def main(arguments: list[str]) -> int:
-    """Write the pages, or with `--check` name those that differ and return 1."""
-    stale = [path for path, text in pages().items() if not path.is_file() or path.read_text() != text]
-    for path in stale:
-        print(path.name)
-    if "--check" in arguments:
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(pages()[path])
-    return 0
+def write(folder: Path) -> None:
+    """Write every page into a folder beside the hand-written pages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text)
+
+
+def _linked(text: str, generated: frozenset[str]) -> str:
+    """Point links to hand-written pages at docs/: docstrings name such a page without its folder."""
+    return LINK.sub(lambda link: link[0] if link[1] in generated else f"](../{link[1]}", text)
 
 
 def _letters(states: frozenset[LiveState]) -> str:
@@ -157,4 +169,4 @@ def _letters(states: frozenset[LiveState]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

@@ -1,4 +1,4 @@
-"""docs/python.md: the names of the Python API with their signatures, from the code's own docstrings."""
+"""The reference page of the Python API: its names with their signatures, from the code's own docstrings."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_tiny_run_prints_the_promised_object_draws_it_and_leaves_nothing(
     assert "Holdfast" in labels and "raw SQL" in labels
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("parts", [("backlog",), ("size", "memory")], ids="-".join)
 def test_the_long_parts_print_what_they_promise(server: EmbeddedServer, parts: tuple[str, ...]) -> None:
     results = tiny(server.url, *parts)
@@ -114,7 +114,7 @@ def test_an_unknown_part_is_refused(server: EmbeddedServer, asked: list[str]) ->
     assert "'drian' is none of drain" in " ".join(done.stderr.split())
 
 
-@pytest.mark.takes_turns(4, among="crews")
+@pytest.mark.representative(one_in=4, family="crews")
 async def test_every_letter_is_run_again_beside_other_work(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast_bench.redrive.LETTERS_QUICK", 200)
     found = await measure_redrive(trial)
@@ -124,7 +124,7 @@ async def test_every_letter_is_run_again_beside_other_work(trial: Trial, monkeyp
     assert found["ratio"] == sorted(found["ratios"])[1] > 0
 
 
-@pytest.mark.takes_turns(4, among="crews")
+@pytest.mark.representative(one_in=4, family="crews")
 async def test_a_killed_worker_is_followed_by_one_more_execution(trial: Trial) -> None:
     quick = msgspec.structs.replace(trial.orders(), lease_seconds=1.0, heartbeat_seconds=0.3)
     found = await recovery_once(trial, 2, quick)

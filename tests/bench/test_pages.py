@@ -32,7 +32,7 @@ def test_every_filter_of_a_list_is_asked_for(operation) -> None:
     assert all("{" not in path_of(operation, one) for one in asked)
 
 
-@pytest.mark.takes_turns(4, among="crews")
+@pytest.mark.representative(one_in=4, family="crews")
 async def test_each_list_is_asked_over_http_in_a_long_history(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "TASKS_QUICK", 2_000)
     monkeypatch.setattr(pages, "ASKED_QUICK", 2)
@@ -44,7 +44,7 @@ async def test_each_list_is_asked_over_http_in_a_long_history(trial: Trial, monk
     assert all(0 < page["p50"] <= page["p99"] <= found["p99_max_ms"] for page in found["pages"].values())
 
 
-@pytest.mark.takes_turns(4, among="crews")
+@pytest.mark.representative(one_in=4, family="crews")
 async def test_the_first_tasks_of_a_tenant_start_beside_those_of_another(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +55,7 @@ async def test_the_first_tasks_of_a_tenant_start_beside_those_of_another(
     assert found["ratio"] > 0
 
 
-@pytest.mark.takes_turns(4, among="crews")
+@pytest.mark.representative(one_in=4, family="crews")
 async def test_a_drain_under_an_old_snapshot_is_measured_beside_one_without(trial: Trial) -> None:
     found = await measure_xmin(trial)
     assert (found["losses"], found["doubles"], found["violations"]) == (0, 0, [])

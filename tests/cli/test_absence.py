@@ -107,7 +107,7 @@ async def the_rest_of_it(dispatcher):
     await finish(dispatcher)
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 def test_a_watched_run_goes_on_where_it_was(place, program, seed):
     run = seed(a_run)
     watching = program.start("run", "watch", run, HOLDFAST_ENV="local")
@@ -122,7 +122,7 @@ def test_a_watched_run_goes_on_where_it_was(place, program, seed):
     assert "".join(lines) + out == again.out and again.code == 0
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 def test_a_watched_task_goes_on_where_it_was(place, program, seed):
     lease = seed(a.a_running_task)
     watching = program.start("task", "watch", lease.task_id, HOLDFAST_ENV="local")

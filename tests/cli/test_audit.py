@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.each import each
 
 from holdfast.core.tasks.outcome import Failed
 from holdfast.testing.factories import a_failed_task, a_failure, a_running_task, a_task
@@ -50,9 +49,8 @@ def changed(seed):
     seed(plain_changes)
 
 
-@each(
-    ("options", "rows"),
-    [
+def test_the_list_is_filtered(holdfast, changed, subtests):
+    cases = [
         ((), [2, 1]),
         (("--actor", "anna"), [1]),
         (("--verb", "task.retry"), [2]),
@@ -62,10 +60,10 @@ def changed(seed):
         (("--limit", "1"), [2]),
         (("--before", "2"), [1]),
         (("--since", "1h"), [2, 1]),
-    ],
-)
-def test_the_list_is_filtered(holdfast, changed, options, rows):
-    assert [row["seq"] for row in holdfast("audit", "list", "-o", "json", *options).json] == rows
+    ]
+    for options, rows in cases:
+        with subtests.test(options=options, rows=rows):
+            assert [row["seq"] for row in holdfast("audit", "list", "-o", "json", *options).json] == rows
 
 
 def test_the_table_says_what_changed(holdfast, seed):

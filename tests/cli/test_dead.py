@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from tests.core.flows import a_flow
-from tests.each import each
 
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing import factories as a
@@ -71,9 +70,10 @@ def test_a_group_needs_a_yes(holdfast, seed):
     assert (ran.code, "confirmation_needed" in ran.err) == (2, True)
 
 
-@each("options", [(), ("--task", "1"), ("--reason", "x"), ("--task", "1", "--group", "f", "--reason", "x")])
-def test_what_is_re_driven_and_why_must_be_said(holdfast, options):
-    assert holdfast("dead", "redrive", *options).code == 2
+def test_what_is_re_driven_and_why_must_be_said(holdfast, subtests):
+    for options in [(), ("--task", "1"), ("--reason", "x"), ("--task", "1", "--group", "f", "--reason", "x")]:
+        with subtests.test(options=options):
+            assert holdfast("dead", "redrive", *options).code == 2
 
 
 def test_an_unknown_group_or_letter_is_not_found(holdfast):

@@ -12,7 +12,6 @@ import pytest
 from tests.cli.conftest import Ran, invoke
 from tests.cli.doors import a_server
 from tests.core.flows import a_node, an_order_edge
-from tests.each import each
 
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import FlowInput, Node, NodeKind
@@ -226,7 +225,7 @@ def scenes_on(url: str, count: int) -> list[dict[str, str]]:
     return run_coroutine(work())
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("form", FORMS)
 def test_what_only_looks_shows_the_same_by_either_door(holdfast_url, server_url, seed, form):
     scene, here, there = seed(a_scene), by(holdfast_url), by(server_url)
@@ -238,7 +237,7 @@ def test_what_only_looks_shows_the_same_by_either_door(holdfast_url, server_url,
         assert ran[0].out or ran[0].err or "logs" in command
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("form", ["json", "plain"])
 def test_what_changes_something_does_and_says_the_same_by_either_door(holdfast_url, holdfast_databases, form):
     other_url = run_coroutine(holdfast_databases.create())
@@ -302,11 +301,12 @@ NEED_THE_DATABASE = [
 ]
 
 
-@each("command", NEED_THE_DATABASE)
-def test_what_needs_the_database_itself_says_so(command, server_url, shop):
-    words = command.format(shop=shop).split()
-    ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")
-    assert (ran.code, "database_url_needed" in ran.err, "postgresql://" in ran.err) == (2, True, True), ran.err
+def test_what_needs_the_database_itself_says_so(server_url, shop, subtests):
+    for command in NEED_THE_DATABASE:
+        with subtests.test(command=command):
+            words = command.format(shop=shop).split()
+            ran = invoke(*words, HOLDFAST_URL=server_url, HOLDFAST_ENV="local")
+            assert (ran.code, "database_url_needed" in ran.err, "postgresql://" in ran.err) == (2, True, True), ran.err
 
 
 def test_a_server_that_is_not_there_is_said_so():

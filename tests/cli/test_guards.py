@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.each import each
-
 from holdfast.core.limits.breaker import Breaker
 from holdfast.core.limits.quota import Quota
 from holdfast.core.tasks.outcome import Failed
@@ -99,10 +97,11 @@ def test_why_names_the_quota(holdfast, seed):
     assert "retry quota of queue mail (1 per minute) is used up; next slot in" in said
 
 
-@each("options", [("--retries", "many"), ("--retries", "0"), ("--retry-share", "150%")])
-def test_a_bad_quota_is_a_usage_error(holdfast, seed, options):
-    seed(a_held_back_retry)
-    assert holdfast("queue", "limit", "mail", *options).code == 2
+def test_a_bad_quota_is_a_usage_error(holdfast, seed, subtests):
+    for options in [("--retries", "many"), ("--retries", "0"), ("--retry-share", "150%")]:
+        with subtests.test(options=options):
+            seed(a_held_back_retry)
+            assert holdfast("queue", "limit", "mail", *options).code == 2
 
 
 def test_the_class_of_each_failed_attempt_is_shown(holdfast, seed):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.each import each
-
 from holdfast.core.tasks.outcome import Completed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
@@ -71,17 +69,19 @@ def test_two_who_limit_a_queue_at_once_lose_nothing_of_each_other(holdfast_behin
     assert holdfast_behind(other, "queue", "limit", "mail", "--per-second", "0.5").out == "mail\t3 running, 0.5/s\n"
 
 
-@each("options", [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")])
-def test_a_bad_limit_is_a_usage_error(holdfast, seed, options):
-    seed(some_work)
-    assert holdfast("queue", "limit", "mail", *options).code == 2
+def test_a_bad_limit_is_a_usage_error(holdfast, seed, subtests):
+    for options in [(), ("--running", "0"), ("--running", "many"), ("--running", "1.5"), ("--per-second", "-1")]:
+        with subtests.test(options=options):
+            seed(some_work)
+            assert holdfast("queue", "limit", "mail", *options).code == 2
 
 
-@each("verb", [("pause",), ("resume",)])
-def test_an_unknown_queue_is_not_found(holdfast, seed, verb):
-    seed(some_work)
-    ran = holdfast("queue", verb[0], "mial", *verb[1:])
-    assert (ran.code, "Did you mean mail?" in ran.err) == (3, True)
+def test_an_unknown_queue_is_not_found(holdfast, seed, subtests):
+    for verb in [("pause",), ("resume",)]:
+        with subtests.test(verb=verb):
+            seed(some_work)
+            ran = holdfast("queue", verb[0], "mial", *verb[1:])
+            assert (ran.code, "Did you mean mail?" in ran.err) == (3, True)
 
 
 def test_workers_are_listed_shown_and_drained(holdfast, seed):
@@ -108,11 +108,12 @@ def test_a_worker_that_left_is_a_conflict_to_drain_and_only_listed_on_request(ho
     assert holdfast("worker", "drain", row["worker_id"]).code == 5
 
 
-@each("verb", ["show", "drain"])
-@each("worker_id", ["77", "nobody", "99999999999"])
-def test_an_unknown_worker_is_not_found(holdfast, verb, worker_id):
-    ran = holdfast("worker", verb, worker_id)
-    assert (ran.code, "There is no worker" in ran.err) == (3, True)
+def test_an_unknown_worker_is_not_found(holdfast, subtests):
+    for verb in ["show", "drain"]:
+        for worker_id in ["77", "nobody", "99999999999"]:
+            with subtests.test(verb=verb, worker_id=worker_id):
+                ran = holdfast("worker", verb, worker_id)
+                assert (ran.code, "There is no worker" in ran.err) == (3, True)
 
 
 def test_actions_are_what_workers_declared(holdfast, seed):

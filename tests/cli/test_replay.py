@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from tests.each import each
 
 from holdfast.codec import json_codec
 from holdfast.core.effects.effect import EffectState
@@ -108,9 +107,10 @@ def test_what_the_code_prints_is_no_data(holdfast, task_of, shop):
     assert "loaded" in ran.err and "chatting" in ran.err
 
 
-@each("bad", ["smtp.send", "=1", "smtp.send=nonsense"])
-def test_a_bad_answer_is_a_usage_error(holdfast, task_of, app_ref, bad):
-    assert holdfast("task", "replay", task_of("shop.mail"), "--app", app_ref, "--effect", bad).code == 2
+def test_a_bad_answer_is_a_usage_error(holdfast, task_of, app_ref, subtests):
+    for bad in ["smtp.send", "=1", "smtp.send=nonsense"]:
+        with subtests.test(bad=bad):
+            assert holdfast("task", "replay", task_of("shop.mail"), "--app", app_ref, "--effect", bad).code == 2
 
 
 def test_what_is_not_there_is_not_found(holdfast, task_of, app_ref):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from tests.core.flows import a_flow
-from tests.each import each
 
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -101,16 +100,16 @@ def test_a_taken_name_is_a_conflict(known):
     assert (refused.code, json.loads(refused.err)["error"]["code"]) == (5, "schedule_exists")
 
 
-@each("verb", [("show",), ("pause",), ("resume",), ("fire",), ("delete", "--yes")])
-def test_an_unknown_schedule_is_not_found_and_a_near_one_is_named(known, verb):
-    known(*CREATE, *CRON)
-    ran = known("schedule", verb[0], "nihgtly", *verb[1:])
-    assert ran.code == 3 and "Did you mean nightly?" in ran.err
+def test_an_unknown_schedule_is_not_found_and_a_near_one_is_named(known, subtests):
+    for verb in [("show",), ("pause",), ("resume",), ("fire",), ("delete", "--yes")]:
+        with subtests.test(verb=verb):
+            known(*CREATE, *CRON)
+            ran = known("schedule", verb[0], "nihgtly", *verb[1:])
+            assert ran.code == 3 and "Did you mean nightly?" in ran.err
 
 
-@each(
-    ("options", "code"),
-    [
+def test_bad_schedules_are_usage_errors_and_nothing_is_stored(known, subtests):
+    cases = [
         ((), "invalid_schedule"),
         (("--cron", "0 6 * * mon-fri", "--every", "1h"), "invalid_schedule"),
         (("--cron", "99 * * * *"), "invalid_cron"),
@@ -125,12 +124,12 @@ def test_an_unknown_schedule_is_not_found_and_a_near_one_is_named(known, verb):
         (("--every", "1h", "--max-active", "3"), "invalid_schedule"),
         (("--every", "1h", "--input", "[]"), "invalid_input"),
         (("--every", "1h", "--input", "{"), "payload_not_json"),
-    ],
-)
-def test_bad_schedules_are_usage_errors_and_nothing_is_stored(known, options, code):
-    refused = known(*CREATE, *options, "-o", "json")
-    assert (refused.code, json.loads(refused.err)["error"]["code"]) == (2, code)
-    assert known("schedule", "list", "-o", "json").json == []
+    ]
+    for options, code in cases:
+        with subtests.test(options=options, code=code):
+            refused = known(*CREATE, *options, "-o", "json")
+            assert (refused.code, json.loads(refused.err)["error"]["code"]) == (2, code)
+            assert known("schedule", "list", "-o", "json").json == []
 
 
 def test_the_shell_says_options_where_an_operation_says_fields(known):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.by_sql import declare
-from tests.each import each
 
 
 def test_submit_needs_a_declared_action_or_an_app(holdfast, shop):
@@ -60,13 +59,16 @@ def test_a_key_used_again_tells_how_its_task_stands(holdfast, shop):
     assert "; it is canceled. Follow it" in holdfast(*submit).err
 
 
-@each(
-    ("given", "code"),
-    [("{", "payload_not_json"), ("[1]", "invalid_input"), ("7", "invalid_input"), ("@nowhere", "invalid_input")],
-)
-def test_a_bad_input_is_a_usage_error(holdfast, shop, given, code):
-    ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", given)
-    assert (ran.code, code in ran.err) == (2, True)
+def test_a_bad_input_is_a_usage_error(holdfast, shop, subtests):
+    for given, code in [
+        ("{", "payload_not_json"),
+        ("[1]", "invalid_input"),
+        ("7", "invalid_input"),
+        ("@nowhere", "invalid_input"),
+    ]:
+        with subtests.test(given=given, code=code):
+            ran = holdfast("task", "submit", "shop.double", "--app", f"{shop}:app", "--input", given)
+            assert (ran.code, code in ran.err) == (2, True)
 
 
 def test_types_are_checked_where_the_code_is_known(holdfast, shop, seed):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.each import each
-
 from holdfast.testing.factories import a_running_task, a_task
 
 
@@ -23,19 +21,18 @@ def test_two_who_limit_a_tenant_at_once_lose_nothing_of_each_other(holdfast_behi
     assert holdfast_behind(other, "tenant", "limit", "default", "--max-queued", "100").out == "default\t1\t5\t100\n"
 
 
-@each(
-    ("arguments", "code"),
-    [
+def test_what_makes_no_sense_is_refused(holdfast, subtests):
+    cases = [
         (("create", "default"), 5),
         (("create", "no spaces"), 2),
         (("limit", "default"), 2),
         (("limit", "default", "--max-running", "0"), 2),
         (("limit", "default", "--max-queued", "many"), 2),
         (("limit", "nobody", "--max-running", "1"), 3),
-    ],
-)
-def test_what_makes_no_sense_is_refused(holdfast, arguments, code):
-    assert holdfast("tenant", *arguments).code == code
+    ]
+    for arguments, code in cases:
+        with subtests.test(arguments=arguments, code=code):
+            assert holdfast("tenant", *arguments).code == code
 
 
 def test_an_unknown_tenant_is_said_at_once(holdfast):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.cli.conftest import invoke
-from tests.each import each
 
 from holdfast.core.identity.api_token import parse
 
@@ -37,20 +36,19 @@ def test_revoke_ends_it_by_id_or_name(holdfast):
     assert verbs == ["token.revoke"] * 2 + ["token.create"] * 2
 
 
-@each(
-    ("arguments", "code"),
-    [
+def test_what_cannot_be_a_token_is_refused(holdfast, subtests):
+    cases = [
         (["a b", "--role", "viewer"], 2),
         (["ci"], 2),
         (["ci", "--role", "root"], 2),
         (["ci", "--role", "viewer", "--queues", "mail"], 2),
         (["ci", "--role", "viewer", "--expires", "soon"], 2),
         (["taken", "--role", "viewer"], 5),
-    ],
-)
-def test_what_cannot_be_a_token_is_refused(holdfast, arguments, code):
-    holdfast("token", "create", "taken", "--role", "viewer")
-    assert holdfast("token", "create", *arguments).code == code
+    ]
+    for arguments, code in cases:
+        with subtests.test(arguments=arguments, code=code):
+            holdfast("token", "create", "taken", "--role", "viewer")
+            assert holdfast("token", "create", *arguments).code == code
 
 
 def test_members_are_added_listed_and_removed(holdfast):

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 from tests.cli.conftest import invoke
-from tests.each import each
 from tests.engine.reporting import REFERENCE, Spy, installed
 from tests.engine.reporting import URL as REPORTER
 
@@ -54,18 +53,17 @@ def test_every_change_is_in_the_record(webhook, holdfast):
     assert rows[-1]["reason"] == "for the pager"
 
 
-@each(
-    ("arguments", "code", "said"),
-    [
+def test_a_mistake_is_told_with_its_exit_code(webhook, subtests):
+    cases = [
         (("add", "hook", "http://10.0.0.1/"), 2, "url_not_allowed"),
         (("add", "hook", "http://127.0.0.1/", "--event", "task.fialed"), 2, "task.failed"),
         (("show", "nobody"), 3, "webhook_not_found"),
         (("rotate", "nobody", "--grace", "99w"), 2, "invalid_grace"),
-    ],
-)
-def test_a_mistake_is_told_with_its_exit_code(webhook, arguments, code, said):
-    ran = webhook(*arguments)
-    assert (ran.code, said in ran.err) == (code, True), ran.err
+    ]
+    for arguments, code, said in cases:
+        with subtests.test(arguments=arguments, code=code, said=said):
+            ran = webhook(*arguments)
+            assert (ran.code, said in ran.err) == (code, True), ran.err
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import os
 import threading
 
 import pytest
-from tests.each import each
 
 import holdfast as hf
 from holdfast.client.client import Client
@@ -85,50 +84,52 @@ def our_threads() -> set[str]:
     return {one.name for one in threading.enumerate()} & {"holdfast-client", "holdfast-processor"}
 
 
-@each("kind", ["sync_client", "sync_processor"])
-def test_who_asks_what_is_not_open_is_told_at_once_and_it_can_be_opened_again(blocking_app, kind):
-    door = getattr(blocking_app, kind)()
-    for _ in range(2):
-        with pytest.raises(Invalid) as refused:
-            asked(door)
-        assert refused.value.code == "client_closed"
-        with door:
-            asked(door)
-            with pytest.raises(Invalid) as refused, door:
-                pass
-            assert refused.value.code == "client_open"
-            asked(door)
-        assert not our_threads()
+def test_who_asks_what_is_not_open_is_told_at_once_and_it_can_be_opened_again(blocking_app, subtests):
+    for kind in ["sync_client", "sync_processor"]:
+        with subtests.test(kind=kind):
+            door = getattr(blocking_app, kind)()
+            for _ in range(2):
+                with pytest.raises(Invalid) as refused:
+                    asked(door)
+                assert refused.value.code == "client_closed"
+                with door:
+                    asked(door)
+                    with pytest.raises(Invalid) as refused, door:
+                        pass
+                    assert refused.value.code == "client_open"
+                    asked(door)
+                assert not our_threads()
 
 
-@each("kind", ["sync_client", "sync_processor"])
-def test_what_could_not_be_opened_leaves_no_thread(blocking_app, kind):
-    blocking_app.configure(hf.Settings(url="postgresql://127.0.0.1:1/nowhere"))
-    door = getattr(blocking_app, kind)()
-    for _ in range(2):
-        with pytest.raises(Unavailable), door:
-            pass
-        assert not our_threads()
-    with pytest.raises(Invalid, match="client_closed"):
-        asked(door)
+def test_what_could_not_be_opened_leaves_no_thread(blocking_app, subtests):
+    for kind in ["sync_client", "sync_processor"]:
+        with subtests.test(kind=kind):
+            blocking_app.configure(hf.Settings(url="postgresql://127.0.0.1:1/nowhere"))
+            door = getattr(blocking_app, kind)()
+            for _ in range(2):
+                with pytest.raises(Unavailable), door:
+                    pass
+                assert not our_threads()
+            with pytest.raises(Invalid, match="client_closed"):
+                asked(door)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@each("kind", ["sync_client", "sync_processor"])
-def test_a_forked_process_is_told_that_it_needs_its_own(blocking_app, kind):
-    with getattr(blocking_app, kind)() as opened:
-        if not (child := os.fork()):
-            code = 1
-            try:
-                asked(opened)
-            except Invalid as error:
-                # Leaving the block must not wait for the thread either.
-                opened.__exit__(None, None, None)
-                code = 0 if error.code == "client_closed" and "forked" in str(error) else 2
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        asked(opened)
+def test_a_forked_process_is_told_that_it_needs_its_own(blocking_app, subtests):
+    for kind in ["sync_client", "sync_processor"]:
+        with subtests.test(kind=kind), getattr(blocking_app, kind)() as opened:
+            if not (child := os.fork()):
+                code = 1
+                try:
+                    asked(opened)
+                except Invalid as error:
+                    # Leaving the block must not wait for the thread either.
+                    opened.__exit__(None, None, None)
+                    code = 0 if error.code == "client_closed" and "forked" in str(error) else 2
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            asked(opened)
 
 
 def test_whoever_still_waits_when_it_closes_is_told(blocking_app):

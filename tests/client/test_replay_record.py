@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from tests.each import each
 
 import holdfast as hf
 from holdfast.core.tasks.replay import ReplayMatch
@@ -142,16 +141,17 @@ def sharing(app):
     return {"waiting": waiting, "plain": plain}
 
 
-@each("kind", ["waiting", "plain"])
-async def test_a_receipt_that_another_task_got_answers_too(app, client, engine, sharing, kind):
-    tasks = []
-    for n in (1, 2):
-        tasks.append(await client.enqueue(sharing[kind], n=n))
-        await run_until_idle(app, engine)
-    done = await client.replay(tasks[1].task_id)
-    assert (done.failure.message, done.comparison.likeness) == ("one", ReplayMatch.SAME_FAILURE)
-    if kind == "plain":
-        assert (await client.prepare_replay(tasks[1].task_id)).run_here().failure.message == "one"
+async def test_a_receipt_that_another_task_got_answers_too(app, client, engine, sharing, subtests):
+    for kind in ["waiting", "plain"]:
+        with subtests.test(kind=kind):
+            tasks = []
+            for n in (1, 2):
+                tasks.append(await client.enqueue(sharing[kind], n=n))
+                await run_until_idle(app, engine)
+            done = await client.replay(tasks[1].task_id)
+            assert (done.failure.message, done.comparison.likeness) == ("one", ReplayMatch.SAME_FAILURE)
+            if kind == "plain":
+                assert (await client.prepare_replay(tasks[1].task_id)).run_here().failure.message == "one"
 
 
 async def test_the_key_of_another_task_stands_for_its_arguments(app, client, engine, sharing):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.each import each
 
 from holdfast.core.tasks.progress_text import progress_text
 
 
-@each(
-    "said, text",
+@pytest.mark.parametrize(
+    ("said", "text"),
     [
         ({"done": 3.0, "total": 10.0, "message": "pages read"}, "3/10 pages read"),
         ({"done": 0.25, "total": 1.0, "message": ""}, "25 %"),

@@ -149,7 +149,7 @@ ALIKE = [
     ("schedule_tasks", "schedule_runs"),
     ("schedule_waiting", "schedule_replace"),
 ]
-"""Scenarios of one act whose statements are nearly the same: of each group one has its turn."""
+"""Scenarios of one act whose statements are nearly the same: the first of each group is in the fast tier."""
 
 ACT_OF = {
     "claim_trial": "claim_limited",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.crash import dataset_acts as acts
 from tests.crash.repair import free_of_victims, register
-from tests.crash.turns import CUTS, TURNS
+from tests.crash.strikes import CUTS, strike_at
 
 from holdfast.authoring.app import App
 from holdfast.authoring.context import Context
@@ -32,7 +32,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.settings.settings import Settings
 from holdfast.store.database import TRANSIENT
-from holdfast.testing.crash import ForkServer, Stage, StatementFault
+from holdfast.testing.crash import FaultMode, ForkServer, Stage, StatementFault
 from holdfast.worker.runtime.worker import Worker
 
 pytestmark = pytest.mark.crash
@@ -136,11 +136,11 @@ def _plain(claimed):
     return claimed.task_id, claimed.attempt, str(claimed.lease_token), claimed.policy_id
 
 
-async def sweep(engine, clock, turn, writers, record_property, act, arrange, judge, *, statements_min):
+async def sweep(engine, clock, mode, writers, record_property, act, arrange, judge, *, statements_min):
     for k in count(1):
         play = Round(engine, clock, k)
         await arrange(play)
-        with turn.at(k) as mode:
+        with strike_at(mode, k):
             fired = await play.strike(act, mode, writers)
             await judge(play)
         if not fired:
@@ -149,7 +149,7 @@ async def sweep(engine, clock, turn, writers, record_property, act, arrange, jud
     assert k > statements_min
 
 
-@pytest.fixture(params=TURNS, ids=str)
+@pytest.fixture(params=FaultMode, ids=str)
 def strikes(request, engine, clock, writers, record_property):
     async def run(act, arrange, judge, *, statements_min):
         fixed = (engine, clock, request.param, writers, record_property)
@@ -158,6 +158,7 @@ def strikes(request, engine, clock, writers, record_property):
     return run
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_a_declaration_is_there_or_not_there(strikes):
     async def arrange(play): ...
 
@@ -168,6 +169,7 @@ async def test_a_declaration_is_there_or_not_there(strikes):
     await strikes("declare_version", arrange, judge, statements_min=8)
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_rows_come_once_whatever_happens_to_their_writer(strikes):
     async def arrange(play):
         await play.declared()
@@ -197,6 +199,7 @@ async def built(play):
     return second
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_a_cut_over_shows_the_old_or_the_new_generation_whole(strikes):
     async def judge(play):
         looks = (await play.seen(), await play.states())
@@ -212,6 +215,7 @@ async def test_a_cut_over_shows_the_old_or_the_new_generation_whole(strikes):
     await strikes("cut_over_version", built, judge, statements_min=6)
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_a_cut_over_with_a_completion_happens_with_it_or_not_at_all(strikes):
     async def arrange(play):
         await built(play)
@@ -229,6 +233,7 @@ async def test_a_cut_over_with_a_completion_happens_with_it_or_not_at_all(strike
     await strikes("cut_over_with_completion", arrange, judge, statements_min=8)
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_a_rollback_cancels_all_of_its_work_in_the_end(strikes):
     async def arrange(play):
         second = await built(play)
@@ -257,6 +262,7 @@ async def test_a_rollback_cancels_all_of_its_work_in_the_end(strikes):
     await strikes("roll_back_version", arrange, judge, statements_min=12)
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_a_sweep_deletes_what_nobody_commits_and_nothing_else(strikes):
     async def arrange(play):
         generation = await play.declared()
@@ -279,6 +285,7 @@ async def test_a_sweep_deletes_what_nobody_commits_and_nothing_else(strikes):
     await strikes("sweep", arrange, judge, statements_min=5)
 
 
+@pytest.mark.representative(one_in=len(FaultMode))
 async def test_work_that_builds_a_version_is_known_as_such_or_not_there(strikes):
     async def arrange(play):
         await play.declared()

@@ -7,16 +7,16 @@ from itertools import count
 import pytest
 from tests.crash import acts
 from tests.crash.repair import drain, free_of_victims
-from tests.crash.turns import TURNS
+from tests.crash.strikes import strike_at
 
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TRANSIENT
 from holdfast.store.migrate import known, migrate, schema_version
-from holdfast.testing.crash import Stage, StatementFault
+from holdfast.testing.crash import FaultMode, Stage, StatementFault
 
-pytestmark = [pytest.mark.crash, pytest.mark.takes_turns(2, among="schema")]
+pytestmark = [pytest.mark.crash, pytest.mark.representative(one_in=len(FaultMode))]
 
 
 class Passing:
@@ -42,8 +42,8 @@ async def strike(act, mode, k, url, given, fork_server):
     return fault.fired
 
 
-@pytest.mark.parametrize("turn", TURNS, ids=str)
-async def test_a_migration_is_there_or_not_there(turn, engine, fork_server, record_property):
+@pytest.mark.parametrize("mode", FaultMode, ids=str)
+async def test_a_migration_is_there_or_not_there(mode, engine, fork_server, record_property):
     """Whoever comes next goes on where the dead one stopped: each migration is struck at each of its statements."""
     passing = Passing()
     await acts.migrate_all(Stage(url=engine.database.url, tap=passing, given={}, say=lambda _word: None))
@@ -52,7 +52,7 @@ async def test_a_migration_is_there_or_not_there(turn, engine, fork_server, reco
         await session.execute("drop schema if exists holdfast cascade")
     version, strikes, k = 0, 0, 1
     while version < len(known()):
-        with turn.at(k) as mode:
+        with strike_at(mode, k):
             fired = await strike("migrate_all", mode, k, engine.database.url, {}, fork_server)
             await free_of_victims(engine)
             reached = await schema_version(engine.database)
@@ -66,15 +66,15 @@ async def test_a_migration_is_there_or_not_there(turn, engine, fork_server, reco
     assert strikes > 4 * len(known())
 
 
-@pytest.mark.parametrize("turn", TURNS, ids=str)
-async def test_work_is_accepted_whatever_happened_to_retention(turn, engine, clock, fork_server, record_property):
+@pytest.mark.parametrize("mode", FaultMode, ids=str)
+async def test_work_is_accepted_whatever_happened_to_retention(mode, engine, clock, fork_server, record_property):
     """Right after the crash, before any other pass: an id handed out must have a place to be stored in."""
     order = EnqueueOrder(tenant_id=DEFAULT_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
     for k in count(1):
         await enqueue(engine.database, engine.catalog, order, [b'{"number": 1}'])
         await drain(engine, clock)
         await clock.advance("2d")
-        with turn.at(k) as mode:
+        with strike_at(mode, k):
             fired = await strike("retain", mode, k, engine.database.url, {"days": 1.0}, fork_server)
             await free_of_victims(engine)
             for _ in range(2):

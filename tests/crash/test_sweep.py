@@ -1,4 +1,4 @@
-"""The k-sweep: every verb dies before, dies after, or loses its connection at every one of its statements (`turns`).
+"""The k-sweep: every verb dies before, dies after, or loses its connection at every one of its statements (`strikes`).
 
 After each strike other processes repair and finish the work; then every promise made before the strike must hold. A
 sweep ends when k is beyond the last statement, so nothing is left out when a verb grows.
@@ -16,19 +16,17 @@ from tests.crash import acts
 from tests.crash.case import Case
 from tests.crash.repair import drain, endings, last_task_id
 from tests.crash.scenarios import ACT_OF, ALIKE, SCENARIOS
-from tests.crash.turns import TURNS, having_their_turn
+from tests.crash.strikes import fast_scenarios, strike_at, struck
 
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.store.database import TRANSIENT
-from holdfast.testing.crash import Stage, StatementFault
+from holdfast.testing.crash import FaultMode, Stage, StatementFault
 
 pytestmark = pytest.mark.crash
 
 REPEATS_MAX = 3
 WITHIN = {"deliver_once": "send_signal", "hold_children_once": "pause_run", "free_children_once": "resume_child"}
 """Passes that are struck where a verb makes them, by the scenario."""
-NAMES = having_their_turn([scenario.name for scenario in SCENARIOS], ALIKE)
-TODAY = [scenario for scenario in SCENARIOS if scenario.name in NAMES]
 
 
 def test_scenarios_that_are_alike_are_scenarios():
@@ -46,14 +44,27 @@ def test_every_pass_over_runs_is_struck():
     assert {one for one in passes if len(re.findall(rf"\b{one}\b", told)) < IMPORTED_AND_CALLED} == set(WITHIN)
 
 
-@pytest.mark.parametrize("turn", TURNS, ids=str)
-@pytest.mark.parametrize("scenario", TODAY, ids=lambda scenario: scenario.name)
-async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, turn, engine, clock, fork_server, record_property):
+def test_the_fast_tier_strikes_the_daily_verbs_and_meets_every_fault():
+    fast = [one.values for one in struck(SCENARIOS, ALIKE) if not one.marks]
+    names = [scenario.name for scenario, _ in fast]
+    assert len(names) == len(set(names)) and set(names) == fast_scenarios([one.name for one in SCENARIOS], ALIKE)
+    assert {"enqueue_bulk", "reap", "reconcile"} <= set(names)
+    assert all(len(set(group) & set(names)) == 1 for group in ALIKE)
+    assert {mode for _, mode in fast} == set(FaultMode)
+
+
+def test_every_scenario_meets_every_fault():
+    met = {(scenario.name, mode) for scenario, mode in (one.values for one in struck(SCENARIOS, ALIKE))}
+    assert met == {(scenario.name, mode) for scenario in SCENARIOS for mode in FaultMode}
+
+
+@pytest.mark.parametrize(("scenario", "mode"), struck(SCENARIOS, ALIKE))
+async def test_nothing_is_lost_or_doubled_at_any_statement(scenario, mode, engine, clock, fork_server, record_property):
     for k in count(1):
         given = {"round": k}
         await scenario.arrange(engine, clock, given)
         after = await last_task_id(engine) if scenario.name.startswith("enqueue") else await before_round(engine, k)
-        with turn.at(k) as mode:
+        with strike_at(mode, k):
             fired, said = await strike(scenario, mode, k, engine.database.url, given, fork_server)
             await drain(engine, clock)
             await scenario.judge(Case(engine=engine, given=given, said=said, ended=await endings(engine, after=after)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from tests.crash.turns import CUTS
+from tests.crash.strikes import CUTS
 
 from holdfast.authoring.app import App
 from holdfast.engine.engine import Engine

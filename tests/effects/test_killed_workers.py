@@ -149,7 +149,7 @@ def survivor(engine, holdfast_url):
     return finish
 
 
-@pytest.mark.takes_turns(4)
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process", "elsewhere"])
 @pytest.mark.parametrize("point", POINTS)
 async def test_one_key_and_one_receipt(point, kind, http, server, start_victim, survivor, engine, dispatcher, clock):

@@ -8,7 +8,6 @@ import asyncpg
 import msgspec
 import pytest
 from tests.core.flows import a_map
-from tests.each import each
 from tests.flow.steps import finish, step
 
 import holdfast as hf
@@ -263,21 +262,22 @@ async def test_an_effect_taken_over_meanwhile_cannot_be_answered_by_the_first(di
         await outbox.answer(first, gate)
 
 
-@each("is_remote", [False, True])
-async def test_an_item_made_anew_is_answered_with_the_receipt_of_the_one_before(dispatcher, outbox, is_remote):
-    outbox.is_remote = is_remote
-    run = await dispatcher.runs.start(a_map())
-    await step(dispatcher, outputs={0: {"all": [5]}})
-    [first] = await dispatcher.claim(10)
-    gate = await outbox.open(first, user_key=None)
-    await outbox.answer(first, gate)
-    await dispatcher.settle(first, Completed(b"1"))
-    await finish(dispatcher)
-    await dispatcher.runs.retry(run, only="list")
-    await step(dispatcher, outputs={0: {"all": [5]}})
-    [second] = await dispatcher.claim(10)
-    assert second.task_id != first.task_id
-    again = await outbox.open(second, user_key=None)
-    assert (again.is_open, again.key, again.receipt) == (False, gate.key, b"7")
-    await dispatcher.settle(second, Completed(b"1"))
-    await finish(dispatcher)
+async def test_an_item_made_anew_is_answered_with_the_receipt_of_the_one_before(dispatcher, outbox, subtests):
+    for is_remote in [False, True]:
+        with subtests.test(is_remote=is_remote):
+            outbox.is_remote = is_remote
+            run = await dispatcher.runs.start(a_map())
+            await step(dispatcher, outputs={0: {"all": [5]}})
+            [first] = await dispatcher.claim(10)
+            gate = await outbox.open(first, user_key=None)
+            await outbox.answer(first, gate)
+            await dispatcher.settle(first, Completed(b"1"))
+            await finish(dispatcher)
+            await dispatcher.runs.retry(run, only="list")
+            await step(dispatcher, outputs={0: {"all": [5]}})
+            [second] = await dispatcher.claim(10)
+            assert second.task_id != first.task_id
+            again = await outbox.open(second, user_key=None)
+            assert (again.is_open, again.key, again.receipt) == (False, gate.key, b"7")
+            await dispatcher.settle(second, Completed(b"1"))
+            await finish(dispatcher)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.each import each
 
 from holdfast.cli.commands.server import launchers_of
 from holdfast.engine.maintenance import loops
@@ -36,22 +35,27 @@ class Stumbling:
         raise self.error
 
 
-@each("error", [Invalid("A stored row says what this version cannot read."), ANY_DB_ERROR[-1]("no"), KeyError("rules")])
-async def test_a_pass_that_fails_is_logged_and_has_its_next_turn(engine, caplog, error):
-    for made, name in (
-        (Loops(engine), "reap"),
-        (Launching(engine, launchers_of(engine)), "_begin_launches"),
-    ):
-        stumbling = Stumbling(error)
-        setattr(made, name, stumbling)
-        going_on = asyncio.create_task(made.run())
-        going_on.add_done_callback(lambda _, stumbling=stumbling: stumbling.had_next.set())
-        async with asyncio.timeout(30):
-            await stumbling.had_next.wait()
-        assert not going_on.done(), going_on.exception()
-        going_on.cancel()
-        await asyncio.gather(going_on, return_exceptions=True)
-    assert "pass failed, will try again" in caplog.text
+async def test_a_pass_that_fails_is_logged_and_has_its_next_turn(engine, caplog, subtests):
+    for error in [
+        Invalid("A stored row says what this version cannot read."),
+        ANY_DB_ERROR[-1]("no"),
+        KeyError("rules"),
+    ]:
+        with subtests.test(error=error):
+            for made, name in (
+                (Loops(engine), "reap"),
+                (Launching(engine, launchers_of(engine)), "_begin_launches"),
+            ):
+                stumbling = Stumbling(error)
+                setattr(made, name, stumbling)
+                going_on = asyncio.create_task(made.run())
+                going_on.add_done_callback(lambda _, stumbling=stumbling: stumbling.had_next.set())
+                async with asyncio.timeout(30):
+                    await stumbling.had_next.wait()
+                assert not going_on.done(), going_on.exception()
+                going_on.cancel()
+                await asyncio.gather(going_on, return_exceptions=True)
+            assert "pass failed, will try again" in caplog.text
 
 
 def test_a_pass_that_took_long_and_found_nothing_more_rests_in_proportion():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from tests.core.flows import a_flow
-from tests.each import each
 from tests.engine.test_observe import until_settled
 from tests.net.receiver import receiving
 
@@ -104,8 +103,8 @@ async def test_what_a_quiet_tenant_does_at_last_is_told_to_readers_who_stand_whe
     assert follower.page.end == follower.cursor
 
 
-@each(
-    "case, cursor, looked, page, expected",
+@pytest.mark.parametrize(
+    ("case", "cursor", "looked", "page", "expected"),
     [
         ("told: behind it", "20:0", "30:0", EncodedPage("9:1", b"x", "9:2", "31:0"), "9:2"),
         ("silent: with everybody", "20:0", "30:0", EncodedPage("9:1", b"", "9:1", "31:0"), "20:0"),

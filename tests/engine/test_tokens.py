@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.each import each
 
 from holdfast.core.identity import api_token
 from holdfast.core.identity.id_token import Person
@@ -162,21 +161,22 @@ async def test_an_account_wins_over_its_domain(database, person, role):
     assert (None if found is None else found.role) == role
 
 
-@each("first", ["domain", "account"])
-async def test_an_account_named_by_another_tenant_than_its_domains_stays_where_it_is(database, first):
-    issuer = f"https://{first}.example"
-    acme, beta = [
-        (await create_tenant(database, f"{name}-{first}", actor="ada", reason="")).tenant_id
-        for name in ("acme", "beta")
-    ]
-    theirs = (acme, {"domain": "corp.example", "role": "viewer"})
-    pulled = (beta, {"subject": "7", "role": "admin"})
-    for tenant_id, member in (theirs, pulled) if first == "domain" else (pulled, theirs):
-        await add_member(database, tenant_id, issuer=issuer, actor="ada", **member)
-    found = await find_membership(database, a_person(issuer=issuer))
-    assert (found.tenant_id, found.role) == (acme, "viewer")
-    elsewhere = await find_membership(database, a_person(domain="other.example", issuer=issuer))
-    assert elsewhere.tenant_id == beta, "a domain nobody has leaves its accounts to whoever names them"
+async def test_an_account_named_by_another_tenant_than_its_domains_stays_where_it_is(database, subtests):
+    for first in ["domain", "account"]:
+        with subtests.test(first=first):
+            issuer = f"https://{first}.example"
+            acme, beta = [
+                (await create_tenant(database, f"{name}-{first}", actor="ada", reason="")).tenant_id
+                for name in ("acme", "beta")
+            ]
+            theirs = (acme, {"domain": "corp.example", "role": "viewer"})
+            pulled = (beta, {"subject": "7", "role": "admin"})
+            for tenant_id, member in (theirs, pulled) if first == "domain" else (pulled, theirs):
+                await add_member(database, tenant_id, issuer=issuer, actor="ada", **member)
+            found = await find_membership(database, a_person(issuer=issuer))
+            assert (found.tenant_id, found.role) == (acme, "viewer")
+            elsewhere = await find_membership(database, a_person(domain="other.example", issuer=issuer))
+            assert elsewhere.tenant_id == beta, "a domain nobody has leaves its accounts to whoever names them"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ LOST = "select count(*)::int from holdfast.failure where state = 'l'"
 HELD = 5
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("ways", [(REQUESTS, ANSWERS), (ANSWERS,)], ids=["both ways", "answers only"])
 async def test_a_silent_partition_stops_the_worker_before_others_take_over(
     load, engine, log, chance, quick_settings, ways

@@ -13,7 +13,6 @@ import pytest
 from tests.guards.inventory import CHANGES, unlisted
 from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
 from tests.guards.survival import survives
-from tests.guards.table import PAGE, page
 
 from holdfast.core.tasks import classify, retry
 from holdfast.store.database import Session
@@ -91,7 +90,7 @@ def replaced(original: str, changed: str):
 
 
 @pytest.mark.breaks_invariants
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.killed_by], ids=lambda mutant: mutant.name)
 async def test_a_check_fails_without_the_guard(mutant, stage):
     with replaced(sql(mutant.statement), without_guard(mutant)):
@@ -216,7 +215,3 @@ async def test_a_check_fails_without_the_rule(name, stage, monkeypatch):
 
 def _always_retriable():
     return classify.Classification(is_retriable=True, reason="transient_error", rule="mutant")
-
-
-def test_the_table_in_the_docs_is_current():
-    assert PAGE.read_text() == page(), "run `python -m tests.guards.table`"

@@ -118,7 +118,6 @@ async def test_a_launched_worker_runs_its_task_and_ends(client, loop, given):
         assert await asyncio.to_thread(child.wait, 10) == 0
 
 
-@pytest.mark.takes_turns(3)
 async def test_process_isolation_works_in_a_launched_worker(client, loop, given, kind):
     if kind != "process":
         pytest.skip("once is enough")
@@ -164,7 +163,7 @@ async def test_the_same_name_is_launched_once(kind, holdfast_url):
         assert len(handles) == 1 == len(given.children())
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 async def test_what_runs_is_seen_running_and_what_was_killed_stopped(kind, holdfast_url):
     with a_launcher(kind, holdfast_url, SLEEP) as given:
         handle = await given.launcher.launch(an_order())
@@ -176,7 +175,7 @@ async def test_what_runs_is_seen_running_and_what_was_killed_stopped(kind, holdf
         assert seen.sighting is LaunchState.STOPPED and seen.detail
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 async def test_stopping_ends_the_process_and_may_be_repeated(kind, holdfast_url):
     with a_launcher(kind, holdfast_url, SLEEP) as given:
         handle = await given.launcher.launch(an_order())
@@ -195,7 +194,7 @@ async def test_what_was_launched_can_be_stopped_by_its_name_alone(kind, holdfast
         assert await asyncio.to_thread(child.wait, 5) != 0
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, kind, holdfast_url, dispatcher):
     with a_launcher(kind, holdfast_url, SLEEP) as given:
         launching = Launching(engine, Fixed({"here": profile(given.launcher, name="here")}))
@@ -210,7 +209,7 @@ async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, 
         assert "stopped without attaching" in attempt.message and attempt.state == "lost"
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
     client, launching, given, engine, dispatcher, clock, tmp_path
 ):
@@ -226,7 +225,7 @@ async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
     await launching.tend_once()
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 async def test_a_canceled_task_ends_its_process(client, loop, given, tmp_path):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))

@@ -44,7 +44,7 @@ async def finish(dispatcher, launching, clock, platform, task) -> None:
             return
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("fault", ["", REFUSE, LOSE_ANSWER])
 @pytest.mark.parametrize("mode", [FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER])
 async def test_it_runs_once_wherever_the_launcher_breaks(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.each import each
 
 import holdfast as hf
 from holdfast.authoring.packs.shell_runtime import CommandFailed, ShellCommand
@@ -69,20 +68,19 @@ async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
     assert (by_shell["stdout"], alone["stdout"]) == ("42 $(id)\n", "$((6 * 7))\n")
 
 
-@each(
-    ("script", "code", "known_as"),
-    [
+async def test_an_exit_code_is_a_failure_with_a_class(working, subtests):
+    cases = [
         ("echo broken >&2; exit 3", "exit_3", "unclassified"),
         ("exit 75", "exit_75", "transient_error"),
         ("echo 'connect: connection refused' >&2; exit 1", "exit_1", "connection_error"),
         ("kill -9 $$", "lost", "lost"),
-    ],
-)
-async def test_an_exit_code_is_a_failure_with_a_class(working, script, code, known_as):
-    fail = f'runtime: shell\nshell: true\nmax_losses: 0\nentrypoint: "{script}"'
-    async with working({"fail": fail}) as client:
-        found, _ = await failure_of(client, "mypack.fail")
-    assert (found["code"], found["class"]) == (code, known_as)
+    ]
+    for script, code, known_as in cases:
+        with subtests.test(script=script, code=code, known_as=known_as):
+            fail = f'runtime: shell\nshell: true\nmax_losses: 0\nentrypoint: "{script}"'
+            async with working({"fail": fail}) as client:
+                found, _ = await failure_of(client, "mypack.fail")
+            assert (found["code"], found["class"]) == (code, known_as)
 
 
 async def test_rules_of_the_action_judge_exit_codes(working, clock):

@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 import pytest
 from tests.core.flows import a_flow
-from tests.each import each
 
 from holdfast.core.tasks.outcome import Failed
 from holdfast.core.tasks.retry import RetryPolicy
@@ -107,9 +106,8 @@ async def test_keys_are_forgotten_after_a_day(call, dispatcher, engine, clock):
     assert await engine.database.fetchval("select count(*) from holdfast.request_key") == 0
 
 
-@each(
-    ("method", "path", "body", "code"),
-    [
+async def test_a_request_that_is_not_as_declared_is_refused(call, dispatcher, subtests):
+    cases = [
         ("POST", "/api/v1/tasks", {"action": ACTION, "state": "completed"}, "invalid_body"),
         ("POST", "/api/v1/tasks", {"action": 7}, "invalid_body"),
         ("POST", "/api/v1/tasks", {}, "invalid_body"),
@@ -122,13 +120,13 @@ async def test_keys_are_forgotten_after_a_day(call, dispatcher, engine, clock):
         ("GET", "/api/v1/workers?before=2:x", None, "invalid_cursor"),
         ("GET", "/api/v1/tasks/7/logs?after=x", None, "invalid_cursor"),
         ("GET", "/api/v1/audit?before=99999999999999999999", None, "invalid_value"),
-    ],
-)
-async def test_a_request_that_is_not_as_declared_is_refused(call, dispatcher, method, path, body, code):
-    if "/7/logs" in path:
-        path = path.replace("/7/", f"/{(await dispatcher.enqueue(a_task())).task_id}/")
-    answer = await call(method, path, body)
-    assert (answer.status, answer.json["code"]) == (400, code)
+    ]
+    for method, path, body, code in cases:
+        with subtests.test(method=method, path=path, body=body, code=code):
+            if "/7/logs" in path:
+                path = path.replace("/7/", f"/{(await dispatcher.enqueue(a_task())).task_id}/")
+            answer = await call(method, path, body)
+            assert (answer.status, answer.json["code"]) == (400, code)
 
 
 async def test_a_key_where_nothing_is_created_is_refused(call, dispatcher):

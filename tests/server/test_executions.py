@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from asyncpg import ConnectionDoesNotExistError
 from tests.core.flows import a_flow
-from tests.each import each
 
 from holdfast.core.tasks.outcome import Failed
 from holdfast.engine.audit import list_audit
@@ -58,10 +57,11 @@ async def test_403_without_the_operator_role_even_for_an_execution_that_is_not_t
     assert (answer.status, answer.json["code"]) == (403, "forbidden")
 
 
-@each("task_id", ["999", "abc", "1" * 30])
-async def test_404_execution_not_found_if_no_execution_exists(call, path, task_id):
-    answer = await call.post(path.format(task_id))
-    assert (answer.status, answer.json["code"]) == (404, "execution_not_found")
+async def test_404_execution_not_found_if_no_execution_exists(call, path, subtests):
+    for task_id in ["999", "abc", "1" * 30]:
+        with subtests.test(task_id=task_id):
+            answer = await call.post(path.format(task_id))
+            assert (answer.status, answer.json["code"]) == (404, "execution_not_found")
 
 
 async def enqueued(dispatcher, draft) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from tests.each import each
 
 from holdfast.testing.factories import a_task
 
@@ -74,12 +73,13 @@ BODIES = {
 }
 
 
-@each("path", BODIES)
-@each("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
-async def test_nothing_is_kept_without_the_very_lease(call, lease, engine, path, forged):
-    answer = await call.post(path, {**lease, **BODIES[path], **forged})
-    assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
-    assert await engine.database.fetchval("select count(*) from holdfast.effect") == 0
+async def test_nothing_is_kept_without_the_very_lease(call, lease, engine, subtests):
+    for path in BODIES:
+        for forged in [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}]:
+            with subtests.test(path=path, forged=forged):
+                answer = await call.post(path, {**lease, **BODIES[path], **forged})
+                assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
+                assert await engine.database.fetchval("select count(*) from holdfast.effect") == 0
 
 
 async def test_words_without_the_lease_are_dropped(call, lease, engine):
@@ -88,16 +88,15 @@ async def test_words_without_the_lease_are_dropped(call, lease, engine):
     assert await engine.database.fetchval("select count(*) from holdfast.note") == 0
 
 
-@each(
-    ("path", "bad"),
-    [
+async def test_bad_questions_are_refused(call, lease, subtests):
+    cases = [
         ("/internal/effects", {"digest": "AAAA"}),
         ("/internal/effects", {"name": "no spaces"}),
         ("/internal/effects", {"ordinal": -1}),
         ("/internal/effects/answer", {"state": "fine"}),
         ("/internal/steps", {"digest": "AAAA"}),
         ("/internal/steps", {"name": ""}),
-    ],
-)
-async def test_bad_questions_are_refused(call, lease, path, bad):
-    assert (await call.post(path, {**lease, **BODIES[path], **bad})).status == 400
+    ]
+    for path, bad in cases:
+        with subtests.test(path=path, bad=bad):
+            assert (await call.post(path, {**lease, **BODIES[path], **bad})).status == 400

@@ -139,7 +139,7 @@ def shaky(monkeypatch):
     return left
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(
     ("command", "name", "action", "given", "output", "beats"),
     [
@@ -176,7 +176,7 @@ NODE = pytest.param("node", "worker.mjs", "demo.sleep", marks=needs_node, id="no
 SHELL = pytest.param("sh", "worker.sh", "demo.shout", marks=needs_curl, id="shell")
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(("command", "name", "action"), [NODE, SHELL])
 async def test_a_worker_keeps_the_time_limit_of_its_tasks(start, dispatcher, engine, eventually, command, name, action):
     await start(command, str(EXAMPLES / name))

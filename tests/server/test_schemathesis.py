@@ -14,7 +14,6 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from tests.cli.doors import a_server
-from tests.crash.turns import IS_WHOLE
 from tests.server.scene import NOWHERE, SOMEWHERE, a_scene, body_about, held_in, made_for, path_about
 from tests.stories import playing_on
 
@@ -24,7 +23,7 @@ from holdfast.testing.dispatcher import Dispatcher
 
 schemathesis = pytest.importorskip("schemathesis", reason="Schemathesis is not installed: `pip install schemathesis`")
 
-EXAMPLES = 20 if IS_WHOLE else 4
+MANY = pytest.param(20, marks=pytest.mark.slow("the same examples and more of them; four of each operation are fast"))
 IN_VAIN = {
     "POST /api/v1/webhooks/{name}/test": "it would send to where the webhook points; tests/engine has a receiver",
 }
@@ -55,10 +54,13 @@ def stage(holdfast_url):
 @pytest.mark.timeout(600)
 # The server is a thread of this process, and draws pauses by lot while requests are made up.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
+@pytest.mark.parametrize("examples", [4, MANY])
 @pytest.mark.parametrize(
     ("described", "left_out", "asked_min"), [(document, EVENTS, 70), (contract, None, 14)], ids=["operators", "workers"]
 )
-def test_every_made_up_request_is_answered_as_the_document_says(holdfast_url, stage, described, left_out, asked_min):
+def test_every_made_up_request_is_answered_as_the_document_says(
+    holdfast_url, stage, described, left_out, asked_min, examples
+):
     import requests
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
@@ -77,7 +79,7 @@ def test_every_made_up_request_is_answered_as_the_document_says(holdfast_url, st
         schema.config.base_url = url
         for operation in sorted((one.ok() for one in schema.get_all_operations()), key=takes_away):
             if operation.path != left_out:
-                answers[operation.label] = _put_to_the_test(operation, session, wanted, stage)
+                answers[operation.label] = _put_to_the_test(operation, session, wanted, stage, examples)
     assert len(answers) >= asked_min
     assert not {401, 429} & {status for statuses in answers.values() for status in statuses}, "the door was in the way"
     vain = {label for label, statuses in answers.items() if not any(200 <= one < 300 for one in statuses)}
@@ -89,7 +91,7 @@ def takes_away(operation) -> bool:
     return operation.method.upper() == "DELETE" or operation.path.endswith(("/delete", "/revoke", "/remove", "/drop"))
 
 
-def _put_to_the_test(operation, session, wanted, stage) -> list[int]:
+def _put_to_the_test(operation, session, wanted, stage, examples) -> list[int]:
     """Ask, in turn, what should succeed, something made up, and something made up about what is there."""
     from hypothesis import given
 
@@ -98,7 +100,7 @@ def _put_to_the_test(operation, session, wanted, stage) -> list[int]:
 
     @given(case=operation.as_strategy())
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 from tests.core.flows import a_flow
-from tests.each import each
 from tests.server.conftest import Caller
 
 from holdfast.engine.queries.events import event_tail, position, run_events_after
@@ -58,29 +57,31 @@ def endless(monkeypatch):
     return make
 
 
-@each("path", [path for path, _ in WAITING])
-async def test_who_hangs_up_is_waited_for_no_longer(call, endless, path):
-    wait = endless()
-    connection = call.open()
-    await asyncio.to_thread(connection.request, "GET", path.format(1), headers=dict(call.headers))
-    await asyncio.wait_for(wait.began.wait(), 10)
-    refused = await call.get(path.format(1))
-    assert (refused.status, refused.json["code"]) == (429, "too_many_streams")
-    connection.close()
-    await asyncio.wait_for(wait.ended.wait(), 10)
+async def test_who_hangs_up_is_waited_for_no_longer(call, endless, subtests):
+    for path in [path for path, _ in WAITING]:
+        with subtests.test(path=path):
+            wait = endless()
+            connection = call.open()
+            await asyncio.to_thread(connection.request, "GET", path.format(1), headers=dict(call.headers))
+            await asyncio.wait_for(wait.began.wait(), 10)
+            refused = await call.get(path.format(1))
+            assert (refused.status, refused.json["code"]) == (429, "too_many_streams")
+            connection.close()
+            await asyncio.wait_for(wait.ended.wait(), 10)
 
 
-@each("path, told", WAITING)
-async def test_who_waits_is_answered_when_the_server_stops(engine, endless, path, told):
-    wait = endless()
-    async with contextlib.AsyncExitStack() as stack:
-        call = Caller(await stack.enter_async_context(serving(engine)))
-        answer = asyncio.create_task(call.get(path.format(1)))
-        await asyncio.wait_for(wait.began.wait(), 10)
-        await stack.aclose()
-    found = await answer
-    assert found.status == 200, found.body
-    assert {name: found.json[name] for name in told} == told
+async def test_who_waits_is_answered_when_the_server_stops(engine, endless, subtests):
+    for path, told in WAITING:
+        with subtests.test(path=path, told=told):
+            wait = endless()
+            async with contextlib.AsyncExitStack() as stack:
+                call = Caller(await stack.enter_async_context(serving(engine)))
+                answer = asyncio.create_task(call.get(path.format(1)))
+                await asyncio.wait_for(wait.began.wait(), 10)
+                await stack.aclose()
+            found = await answer
+            assert found.status == 200, found.body
+            assert {name: found.json[name] for name in told} == told
 
 
 async def test_a_long_history_without_a_word_of_the_run_is_read_for_no_longer_than_anybody_waits(

@@ -6,7 +6,6 @@ import asyncio
 import json
 
 import pytest
-from tests.each import each
 from tests.engine.test_observe import until_settled
 
 from holdfast.core.tasks.outcome import Failed
@@ -21,12 +20,13 @@ async def test_a_task_is_shown_in_full(call, dispatcher):
     assert [one["state"] for one in body["attempts"]] == ["failed"]
 
 
-@each("task_id", ["999", "abc", "1" * 30, "-1"])
-@each("rest", ["", "/why", "/retry", "/cancel"])
-async def test_an_unknown_task_is_not_found(call, task_id, rest):
-    method = "POST" if rest in ("/retry", "/cancel") else "GET"
-    answer = await call(method, f"/api/v1/tasks/{task_id}{rest}")
-    assert (answer.status, answer.json["category"]) == (404, "not_found")
+async def test_an_unknown_task_is_not_found(call, subtests):
+    for task_id in ["999", "abc", "1" * 30, "-1"]:
+        for rest in ["", "/why", "/retry", "/cancel"]:
+            with subtests.test(task_id=task_id, rest=rest):
+                method = "POST" if rest in ("/retry", "/cancel") else "GET"
+                answer = await call(method, f"/api/v1/tasks/{task_id}{rest}")
+                assert (answer.status, answer.json["category"]) == (404, "not_found")
 
 
 async def test_pages_follow_one_another_without_overlap(call, dispatcher):
@@ -68,9 +68,10 @@ async def test_lists_are_filtered(call, dispatcher):
     assert [await count(one) for one in ("queue=mail", "action=shop.charge", "tag=red", "queue=none")] == [2, 3, 1, 0]
 
 
-@each("query", ["state=odd", "limit=0", "limit=x", "limit=100000", "colour=red"])
-async def test_a_bad_query_is_refused(call, query):
-    assert (await call.get(f"/api/v1/tasks?{query}")).status == 400
+async def test_a_bad_query_is_refused(call, subtests):
+    for query in ["state=odd", "limit=0", "limit=x", "limit=100000", "colour=red"]:
+        with subtests.test(query=query):
+            assert (await call.get(f"/api/v1/tasks?{query}")).status == 400
 
 
 async def test_why_answers_the_same_as_everywhere(call, dispatcher):
@@ -169,14 +170,15 @@ async def test_events_are_streamed_in_order_with_their_ids(call, history):
     assert reader.response.headers["content-type"].startswith("text/event-stream")
 
 
-@each("seen", [1, 2, 3])
-async def test_a_reader_resumes_behind_any_single_event(call, history, seen):
-    reader = await a_stream(call)
-    everything = await reader.take(4)
-    reader.close()
-    again = await a_stream(call, "/api/v1/events", **{"Last-Event-ID": everything[seen - 1]["id"]})
-    assert await again.take(4 - seen) == everything[seen:]
-    again.close()
+async def test_a_reader_resumes_behind_any_single_event(call, history, subtests):
+    for seen in [1, 2, 3]:
+        with subtests.test(seen=seen):
+            reader = await a_stream(call)
+            everything = await reader.take(4)
+            reader.close()
+            again = await a_stream(call, "/api/v1/events", **{"Last-Event-ID": everything[seen - 1]["id"]})
+            assert await again.take(4 - seen) == everything[seen:]
+            again.close()
 
 
 async def test_without_a_cursor_only_what_comes_is_told(call, history, dispatcher):
@@ -207,10 +209,11 @@ async def test_events_about_no_task_are_told_and_do_not_hold_up_the_stream(call,
     assert told["detail"] == {"queue": "mail"} and len({one["id"] for one in others}) == 250
 
 
-@each("cursor", ["x", "1", "1:2:3:4", "1:x", "99999999999999999999999:1"])
-async def test_a_bad_cursor_is_refused(call, cursor):
-    answer = await call.get("/api/v1/events", last_event_id=cursor)
-    assert (answer.status, answer.json["code"]) == (400, "invalid_cursor")
+async def test_a_bad_cursor_is_refused(call, subtests):
+    for cursor in ["x", "1", "1:2:3:4", "1:x", "99999999999999999999999:1"]:
+        with subtests.test(cursor=cursor):
+            answer = await call.get("/api/v1/events", last_event_id=cursor)
+            assert (answer.status, answer.json["code"]) == (400, "invalid_cursor")
 
 
 async def test_open_streams_end_with_the_server(engine):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.each import each
 from tests.server.routes import AS_WORKER, IN_BODIES, IN_QUERIES, UNDER_A_LEASE, WITH_ID, body_for, filled, kinds_of
 from tests.tenants.acme import CANARY, MISSING, acme, at_acme, rows_of, theirs  # noqa: F401 - fixtures
 
@@ -174,17 +173,18 @@ async def test_members_of_strangers_are_not_told_and_domains_are_not_claimed(cal
     assert (await call.post("/api/v1/members", domain)).status == 201
 
 
-@each("where", ["query", "header", "body"])
-async def test_a_tenant_that_a_request_names_decides_nothing(call, theirs, where):  # noqa: F811
-    path, headers = f"/api/v1/tasks/{theirs['task']}", {}
-    if where == "query":
-        assert (await call.get(f"{path}?tenant_id=2&tenant=acme")).status in (400, 404)
-    elif where == "header":
-        headers = {"x_tenant_id": "2", "x_tenant": "acme", "holdfast_tenant": "acme"}
-        assert (await call.get(path, **headers)).status == 404
-    else:
-        body = {"reason": "r", "tenant_id": 2, "tenant": "acme"}
-        assert (await call.post(f"{path}/cancel", body)).status in (400, 404, 422)
+async def test_a_tenant_that_a_request_names_decides_nothing(call, theirs, subtests):  # noqa: F811
+    for where in ["query", "header", "body"]:
+        with subtests.test(where=where):
+            path, headers = f"/api/v1/tasks/{theirs['task']}", {}
+            if where == "query":
+                assert (await call.get(f"{path}?tenant_id=2&tenant=acme")).status in (400, 404)
+            elif where == "header":
+                headers = {"x_tenant_id": "2", "x_tenant": "acme", "holdfast_tenant": "acme"}
+                assert (await call.get(path, **headers)).status == 404
+            else:
+                body = {"reason": "r", "tenant_id": 2, "tenant": "acme"}
+                assert (await call.post(f"{path}/cancel", body)).status in (400, 404, 422)
 
 
 async def test_what_a_request_does_is_done_behind_the_wall(call, dispatcher, engine, worker):

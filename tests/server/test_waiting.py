@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import pytest
-from tests.each import each
 
 from holdfast.protocol.worker import Claim, Wait
 from holdfast.server.worker_api.wait_registry import RUNNERS
@@ -95,11 +94,14 @@ async def test_a_claim_that_waits_in_vain_is_answered_with_nothing(call, worker)
     assert (answer.status, answer.json["tasks"]) == (200, [])
 
 
-@each("seconds", [51, -1, 1e9])
-async def test_nobody_waits_for_ever(call, worker, seconds):
-    for path in ("task-claim", "exchange", "wait"):
-        answer = await call.post(f"/internal/{path}", {"worker_id": worker, "limit": 1, "wait_seconds": seconds})
-        assert (answer.status, answer.json["code"]) == (400, "invalid_wait")
+async def test_nobody_waits_for_ever(call, worker, subtests):
+    for seconds in [51, -1, 1e9]:
+        with subtests.test(seconds=seconds):
+            for path in ("task-claim", "exchange", "wait"):
+                answer = await call.post(
+                    f"/internal/{path}", {"worker_id": worker, "limit": 1, "wait_seconds": seconds}
+                )
+                assert (answer.status, answer.json["code"]) == (400, "invalid_wait")
 
 
 async def test_one_task_is_given_once_and_everybody_else_waits_on(waiting, dispatcher):

@@ -6,7 +6,6 @@ import uuid
 
 import msgspec
 import pytest
-from tests.each import each
 from tests.server.leases import claimed, lease_of
 
 from holdfast.core.tasks.states import TaskState
@@ -57,9 +56,10 @@ async def test_a_worker_with_a_long_id_is_known(call, engine, dispatcher):
     assert shown.json["name"] == "pod-7"
 
 
-@each("bad", [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}])
-async def test_a_bad_registration_is_refused(call, bad):
-    assert (await call.post("/internal/workers", bad)).status == 400
+async def test_a_bad_registration_is_refused(call, subtests):
+    for bad in [{"slots": 0}, {"actions": ["no spaces"]}, {"worker_id": "x" * 200}, {"queues": ["?"]}]:
+        with subtests.test(bad=bad):
+            assert (await call.post("/internal/workers", bad)).status == 400
 
 
 async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatcher):
@@ -101,14 +101,17 @@ async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatch
     assert answer.json["reason"] == "paused"
 
 
-@each("served", [{"actions": ["shop.other"]}, {"queues": ["mail"]}])
-async def test_a_named_task_the_worker_does_not_serve_is_refused(call, dispatcher, served):
-    task = await dispatcher.enqueue(a_task())
-    registered = await call.post("/internal/workers", {"name": "w", "actions": ["shop.charge"], "slots": 1, **served})
-    worker_id = registered.json["worker_id"]
-    answer = await call.post("/internal/task-claim", {"worker_id": worker_id, "task_id": task.task_id})
-    assert (answer.status, answer.json["reason"]) == (409, "not_served")
-    assert (await dispatcher.task(task.task_id)).state is TaskState.QUEUED
+async def test_a_named_task_the_worker_does_not_serve_is_refused(call, dispatcher, subtests):
+    for served in [{"actions": ["shop.other"]}, {"queues": ["mail"]}]:
+        with subtests.test(served=served):
+            task = await dispatcher.enqueue(a_task())
+            registered = await call.post(
+                "/internal/workers", {"name": "w", "actions": ["shop.charge"], "slots": 1, **served}
+            )
+            worker_id = registered.json["worker_id"]
+            answer = await call.post("/internal/task-claim", {"worker_id": worker_id, "task_id": task.task_id})
+            assert (answer.status, answer.json["reason"]) == (409, "not_served")
+            assert (await dispatcher.task(task.task_id)).state is TaskState.QUEUED
 
 
 async def test_a_named_claim_whose_answer_got_lost_is_answered_again_to_its_worker(call, worker, dispatcher, clock):
@@ -126,12 +129,13 @@ async def test_a_named_claim_whose_answer_got_lost_is_answered_again_to_its_work
     assert (await call.post("/internal/task-claim", body)).json["reason"] == "lease_expired"
 
 
-@each("unknown", ["999", "w1", -1])
-async def test_an_unregistered_worker_is_refused(call, unknown):
-    answer = await call.post("/internal/task-claim", {"worker_id": unknown, "limit": 1})
-    assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
-    answer = await call.post("/internal/exchange", {"worker_id": unknown})
-    assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
+async def test_an_unregistered_worker_is_refused(call, subtests):
+    for unknown in ["999", "w1", -1]:
+        with subtests.test(unknown=unknown):
+            answer = await call.post("/internal/task-claim", {"worker_id": unknown, "limit": 1})
+            assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
+            answer = await call.post("/internal/exchange", {"worker_id": unknown})
+            assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
 
 
 async def test_a_worker_that_left_is_refused_and_one_that_drains_gets_nothing(call, worker, dispatcher, engine):
@@ -166,12 +170,13 @@ async def test_a_heartbeat_counts_as_a_beat_of_its_worker(call, worker, dispatch
     assert after > before
 
 
-@each("forged", [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}])
-async def test_a_heartbeat_needs_the_very_lease(call, worker, dispatcher, forged):
-    await dispatcher.enqueue(a_task())
-    [task] = await claimed(call, worker)
-    answer = await call.post("/internal/heartbeat", lease_of(task, **forged))
-    assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
+async def test_a_heartbeat_needs_the_very_lease(call, worker, dispatcher, subtests):
+    for forged in [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}]:
+        with subtests.test(forged=forged):
+            await dispatcher.enqueue(a_task())
+            [task] = await claimed(call, worker)
+            answer = await call.post("/internal/heartbeat", lease_of(task, **forged))
+            assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
 
 
 async def test_an_expired_lease_is_never_revived(call, worker, dispatcher, clock):
@@ -232,22 +237,21 @@ async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatche
     assert (await call.post("/internal/task-complete", lease_of(second, status="completed"))).status == 200
 
 
-@each(
-    "bad",
-    [
+async def test_a_bad_completion_is_refused(call, worker, dispatcher, subtests):
+    cases = [
         {"status": "fine"},
         {"attempt": 0},
         {"lease_token": "x"},
         {"attempt": "1"},
         {"events": [{"kind": "log", "detail": {"message": "x" * 20_000}}]},
         {"outputs": msgspec.Raw(b"[" * 50_000 + b"]" * 50_000)},
-    ],
-)
-async def test_a_bad_completion_is_refused(call, worker, dispatcher, bad):
-    await dispatcher.enqueue(a_task())
-    [task] = await claimed(call, worker)
-    body = msgspec.json.encode(lease_of(task, status="completed") | bad)
-    assert (await call.post("/internal/task-complete", body)).status in (400, 413)
+    ]
+    for bad in cases:
+        with subtests.test(bad=bad):
+            await dispatcher.enqueue(a_task())
+            [task] = await claimed(call, worker)
+            body = msgspec.json.encode(lease_of(task, status="completed") | bad)
+            assert (await call.post("/internal/task-complete", body)).status in (400, 413)
 
 
 async def test_what_a_worker_says_beside_its_result_never_costs_it_the_result(call, worker, dispatcher, engine):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncpg
 import pytest
-from tests.each import each
 
 from holdfast.testing.factories import a_running_task, a_task
 
@@ -12,9 +11,8 @@ QUEUED = "update holdfast.live set {} where state = 'q'"
 RUNNING = "update holdfast.live set {} where state = 'r'"
 
 
-@each(
-    "change",
-    [
+async def test_a_queued_task_cannot_become(dispatcher, subtests):
+    cases = [
         "retries = max_retries + 1",
         "losses = max_losses + 1",
         "state = 'z'",
@@ -27,19 +25,20 @@ RUNNING = "update holdfast.live set {} where state = 'r'"
         "is_retrying = true",
         "run_id = 1",
         "node_no = 1",
-    ],
-)
-async def test_a_queued_task_cannot_become(dispatcher, change):
-    await dispatcher.enqueue(a_task())
-    with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
-        await dispatcher.engine.database.fetch(QUEUED.format(change))
+    ]
+    for change in cases:
+        with subtests.test(change=change):
+            await dispatcher.enqueue(a_task())
+            with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
+                await dispatcher.engine.database.fetch(QUEUED.format(change))
 
 
-@each("change", ["lease_token = null", "worker_id = null", "due_at = now()", "state = 'q'", "state = 'v'"])
-async def test_a_running_task_cannot_become(dispatcher, change):
-    await a_running_task(dispatcher)
-    with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
-        await dispatcher.engine.database.fetch(RUNNING.format(change))
+async def test_a_running_task_cannot_become(dispatcher, subtests):
+    for change in ["lease_token = null", "worker_id = null", "due_at = now()", "state = 'q'", "state = 'v'"]:
+        with subtests.test(change=change):
+            await a_running_task(dispatcher)
+            with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
+                await dispatcher.engine.database.fetch(RUNNING.format(change))
 
 
 async def test_a_task_cannot_begin_unsound(dispatcher):

@@ -8,7 +8,6 @@ import unicodedata
 import asyncpg
 import pytest
 from tests.by_sql import declare
-from tests.each import each
 
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.core.values.bounds import (
@@ -82,9 +81,8 @@ async def test_a_key_with_another_body_is_refused(enqueue):
         await enqueue(body='{"order": 8}', key="order-7")
 
 
-@each(
-    "code, wrong",
-    [
+async def test_what_python_refuses_sql_refuses_too(dispatcher, enqueue, subtests):
+    cases = [
         ("invalid_name", {"action": "no spaces"}),
         ("invalid_name", {"action": ""}),
         ("invalid_name", {"action": None}),
@@ -111,19 +109,18 @@ async def test_a_key_with_another_body_is_refused(enqueue):
         ("tenant_not_found", {"tenant": "'nobody'"}),
         ("action_not_found", {"action": "shop.chrage"}),
         ("action_not_found", {"action": "shop.chrage", "queue": "'mail'", "key": "order-7"}),
-    ],
-)
-async def test_what_python_refuses_sql_refuses_too(dispatcher, enqueue, code, wrong):
-    with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
-        await enqueue(**wrong)
-    assert refused.value.hint == code
-    for table in ("body", "live", "idempotency"):
-        assert await dispatcher.engine.database.fetchval(f"select count(*) from holdfast.{table}") == 0
+    ]
+    for code, wrong in cases:
+        with subtests.test(code=code, wrong=wrong):
+            with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
+                await enqueue(**wrong)
+            assert refused.value.hint == code
+            for table in ("body", "live", "idempotency"):
+                assert await dispatcher.engine.database.fetchval(f"select count(*) from holdfast.{table}") == 0
 
 
-@each(
-    "right",
-    [
+async def test_what_python_takes_sql_takes_too(enqueue, subtests):
+    cases = [
         {"body": nested(NESTING_MAX)},
         {"body": f'{{"a": "{"[" * 200}"}}'},
         {"key": "ö" * KEY_CHARACTERS_MAX},
@@ -133,10 +130,10 @@ async def test_what_python_refuses_sql_refuses_too(dispatcher, enqueue, code, wr
         {"delay": "interval '0'"},
         {"tags": f"array(select rpad(n::text, {TAG_CHARACTERS_MAX}, 'x') from generate_series(1, {TAGS_MAX}) n)"},
         {"tags": "'{}'"},
-    ],
-)
-async def test_what_python_takes_sql_takes_too(enqueue, right):
-    assert await enqueue(**right)
+    ]
+    for right in cases:
+        with subtests.test(right=right):
+            assert await enqueue(**right)
 
 
 async def test_tags_are_kept_once_and_in_their_order(dispatcher, enqueue):

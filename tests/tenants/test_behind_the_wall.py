@@ -17,7 +17,7 @@ from tests.flow.test_waits import *  # noqa: F403
 from holdfast.engine.engine import Engine
 from holdfast.testing.clock import DatabaseClock
 
-pytestmark = pytest.mark.takes_turns(3, among="wall")
+pytestmark = pytest.mark.representative(one_in=3, family="wall")
 
 # It asks for all invariants, which takes the owner.
 del test_members_that_a_re_drive_upstream_replaces_keep_their_place  # noqa: F821

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests.each import each
 
 from holdfast.errors import Invalid, InvalidSettings, Unavailable
 from holdfast.settings.settings import Settings, WakeSettings
@@ -71,7 +70,7 @@ def test_an_address_that_is_none_is_refused_without_its_password():
     assert "hunter2" not in str(refused.value)
 
 
-@each(
+@pytest.mark.parametrize(
     ("over", "address", "says"),
     [
         ("nowhere_at_all:make", "", "cannot be imported"),
@@ -94,7 +93,7 @@ async def test_whatever_a_carrier_of_ones_own_raises_it_is_away():
     await transport.close()
 
 
-@each("name", ["kafka", "a b:c", "module:", ":factory", "os:path.join"])
+@pytest.mark.parametrize("name", ["kafka", "a b:c", "module:", ":factory", "os:path.join"])
 def test_a_carrier_is_one_of_ours_or_named_by_module_and_factory(name):
     with pytest.raises(InvalidSettings, match="module:factory"):
         Settings(wake=WakeSettings(over=name))

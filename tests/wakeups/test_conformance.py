@@ -35,7 +35,7 @@ async def test_a_wake_up_starts_work_long_before_the_poll(carrier, fleet, execut
     assert sorted(attempt for _, attempt in executions) == [1, 1, 2]
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("mischief", ["drop", "repeat", "reorder", "delay", "corrupt"])
 async def test_wake_ups_change_no_outcome_whatever_becomes_of_them(mischief, carrier, fleet, executions, monkeypatch):
     carrier.spoil(monkeypatch, mischief)
@@ -79,7 +79,7 @@ class Counted:
         await eventually(lambda: all(self.of[what] >= number for what, number in enough.items()))
 
 
-@pytest.mark.takes_turns(3)
+@pytest.mark.representative(one_in=3)
 async def test_a_carrier_that_is_away_for_minutes_costs_only_speed(carrier, fleet, executions, clock, monkeypatch):
     counted = Counted(monkeypatch)
     async with fleet() as started:

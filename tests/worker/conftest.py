@@ -1,8 +1,8 @@
 """Worker processes to be killed, stopped and starved, and a journal of what their attempts did.
 
-Whoever asks for `running_worker` runs twice: with workers that have the database, and over HTTP. That is the
-conformance suite of the two lines to the dispatcher. Tests with a `fleet` of processes, and those of what happens
-inside a worker whichever line it has, take turns by the day; `make sweep` runs both ways.
+Every test that uses `running_worker` runs twice: with workers that have the database, and over HTTP. That is the
+conformance suite of the two ways to reach the engine. Of tests with a `fleet` of processes, and of those about what
+happens inside a worker, one way is fast, chosen by the test's name, and the other slow.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 import pytest_asyncio
-from tests.crash.turns import DAY, IS_WHOLE
+from tests.tiers import chosen
 from tests.waiting import eventually
 from tests.worker.servers import HttpServer
 
@@ -216,20 +215,20 @@ def app_ref() -> str:
     return str(HERE / "fleet_app.py")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the way whose turn it is not."""
-    out = [one for one in items if HERE in one.path.parents and not IS_WHOLE and not _has_its_turn(one)]
-    if out:
-        config.hook.pytest_deselected(items=out)
-        items[:] = [one for one in items if one not in set(out)]
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave one way of the costly tests in the fast tier, and mark the other as slow."""
+    for item in items:
+        if HERE in item.path.parents and not _is_fast(item):
+            item.add_marker(pytest.mark.slow("the other way of the same test is fast"))
 
 
-def _has_its_turn(item: Any) -> bool:
+def _is_fast(item: Any) -> bool:
     is_costly = "fleet" in item.fixturenames or item.path.name in INSIDE_THE_WORKER
     if not is_costly or "callspec" not in vars(item):
         return True
-    turn = WAYS[(crc32(item.originalname.encode()) + DAY) % len(WAYS)]
-    return bool(item.callspec.params.get("way", turn) == turn)
+    fast = chosen(item.originalname, WAYS)
+    return bool(item.callspec.params.get("way", fast) == fast)
 
 
 @pytest.fixture(params=WAYS)

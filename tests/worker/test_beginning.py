@@ -8,7 +8,6 @@ import socket
 
 import asyncpg
 import pytest
-from tests.each import each
 from tests.worker.servers import LossyWay
 
 from holdfast.errors import Forbidden, Unauthorized, Unavailable
@@ -45,7 +44,7 @@ def quick(monkeypatch):
     monkeypatch.setattr("holdfast.worker.runtime.startup_retry.PAUSE_SECONDS_FIRST", 0.001)
 
 
-@each(
+@pytest.mark.parametrize(
     "error",
     [
         away(ConnectionRefusedError()),
@@ -61,7 +60,7 @@ async def test_who_is_away_is_asked_again(error):
     assert await once_there(Refusing(error, error), seconds_max=60) == "here"
 
 
-@each(
+@pytest.mark.parametrize(
     "error",
     [
         away(socket.gaierror(socket.EAI_NONAME, "unknown name")),
@@ -106,8 +105,8 @@ async def answering(answer):
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-@each(
-    "answer, is_lasting",
+@pytest.mark.parametrize(
+    ("answer", "is_lasting"),
     [
         (b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno", True),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", True),

@@ -38,7 +38,7 @@ def an_app(function, **options) -> hf.App:
     return app
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 @pytest.mark.parametrize("path", ["/internal/exchange", "/internal/heartbeats", "/internal/wait", "/internal/effects"])
 async def test_every_second_answer_may_get_lost(http_server, running_worker, client_of, settings, path, monkeypatch):
@@ -75,7 +75,7 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
     assert set(ran.values()) == {1} and sorted(sent) == sorted(ran) == list(range(len(ran)))
 
 
-@pytest.mark.takes_turns(2)
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 @pytest.mark.parametrize("slots", [10, FLIGHTS * BATCH_SHARED_MIN], ids=["two", "many"])
 @pytest.mark.parametrize("is_first_lost", [True, False])

@@ -27,7 +27,7 @@ a name with a star must be given. An answer's fields are those of the schema nam
 
 
 def reference() -> str:
-    """Write docs/http-reference.md."""
+    """Return the reference page of the operator's API."""
     known = document()["components"]["schemas"]
     parts = [HEAD]
     for noun, found in groupby(OPERATIONS, key=lambda operation: operation.path.split("/")[3]):

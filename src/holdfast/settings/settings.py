@@ -1,7 +1,7 @@
 """Every setting in one frozen object, read once and passed on explicitly; nothing is read at import.
 
 From weakest to strongest: the defaults here, holdfast.toml, `HOLDFAST_*` variables, arguments.
-The declarations here and in `settings_sections` also give the variable names, the TOML keys and docs/settings.md.
+The declarations here and in `settings_sections` also give the variable names, the TOML keys and the settings reference.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def options() -> tuple[Option, ...]:
 
 
 def reference() -> str:
-    """Write docs/settings.md."""
+    """Return the reference page of settings."""
     parts = [_PREAMBLE, "## General\n", table_of(option for option in options() if not option.section)]
     for name, kind in _SECTIONS.items():
         about = (kind.__doc__ or "").strip()

@@ -95,7 +95,8 @@ def from_arguments(options: Iterable[Option], arguments: Mapping[str, object]) -
 def unknown(what: str, name: str, known: Iterable[str]) -> InvalidSettings:
     """Refuse a name, suggesting the nearest one."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    advice = f"Did you mean {near[0]}?" if near else "See docs/settings.md for all settings."
+    listed = "`make docs` in a checkout of Holdfast writes docs/reference/settings.md, which lists all settings."
+    advice = f"Did you mean {near[0]}?" if near else listed
     return InvalidSettings(f"{what} is not a setting.", code="unknown_setting", advice=advice, setting=name)
 
 

@@ -1,6 +1,7 @@
 """The life of a task and of an attempt, as tables.
 
-Every statement that changes a state is checked against these tables, and docs/states.md is drawn from them.
+Every statement that changes a state is checked against these tables, and the reference page of
+states is drawn from them.
 A live row stores one letter (`LiveState`); the logical state that people see follows from it.
 Nothing here decides which transition happens, only which ones exist.
 """

@@ -79,7 +79,7 @@ def _entry(call: Endpoint, schemas: dict[type, Any]) -> dict[str, Any]:
 
 
 def page() -> str:
-    """The part of docs/http-reference.md that is about workers."""
+    """Return the part of the HTTP reference that is about workers."""
     return "\n".join([PAGE, *map(_section, CALLS)])
 
 
