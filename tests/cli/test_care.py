@@ -106,7 +106,7 @@ def test_migrate_is_repeatable_and_says_what_it_did(holdfast, holdfast_url):
     run_coroutine(execute(holdfast_url, "drop schema holdfast cascade"))
     ran = holdfast("task", "list")
     assert (ran.code, "Run `holdfast migrate`" in ran.err) == (1, True)
-    assert holdfast("migrate").out.startswith("0001\ttasks\n")
+    assert holdfast("migrate").out.startswith("0001\tschema\n")
     assert holdfast("task", "list").code == 0
 
 

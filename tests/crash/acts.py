@@ -7,6 +7,7 @@ promised as soon as it was.
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ from holdfast.engine.identity.tokens import create_token, revoke_token
 from holdfast.engine.leases import Claimed, Report
 from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
 from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
-from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once, sweep_once
+from holdfast.engine.lifecycle.dead_letters.sweep import repair_letters_once, sweep_once
 from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity, held_by
 from holdfast.engine.lifecycle.tasks.exchange import exchange
@@ -64,7 +65,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.engine.maintenance.retention import retain_once
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Database
-from holdfast.store.migrate import migrate
+from holdfast.store.migrate import known, migrate
 from holdfast.testing.crash import Stage
 from holdfast.testing.factories import a_failure
 
@@ -219,9 +220,9 @@ async def campaigns(stage: Stage) -> None:
         stage.say((await campaigns_once(engine.database, engine.catalog)).released)
 
 
-async def adopt(stage: Stage) -> None:
+async def repair_letters(stage: Stage) -> None:
     async with opened(stage) as engine:
-        stage.say(await adopt_once(engine.database))
+        stage.say(await repair_letters_once(engine.database))
 
 
 async def retain(stage: Stage) -> None:
@@ -260,7 +261,7 @@ async def compensate(stage: Stage) -> None:
 async def migrate_all(stage: Stage) -> None:
     database = await Database(stage.url, sessions_max=2, tap=stage.tap).open()
     try:
-        await migrate(database)
+        await migrate(database, known(Path(stage.given["later"])))
         stage.say("migrated")
     finally:
         await database.close()

@@ -15,6 +15,7 @@ from holdfast.engine.campaigns.commands import abort_campaign, show_campaign, st
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.dead_letters.commands import redrive_group
+from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
@@ -71,13 +72,17 @@ async def abort_campaign_if_open(engine: Engine, campaign_id: int) -> None:
         await abort_campaign(engine, DEFAULT_TENANT_ID, campaign_id, actor="ann", reason="")
 
 
-async def arrange_unlettered(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
-    """The same, settled by a worker that knew no letters."""
-    await arrange_dead(engine, clock, given)
-    await engine.database.fetch("delete from holdfast.dead_letter where task_id = any($1)", given["task_ids"])
-    await engine.database.fetch(
-        "update holdfast.ended set has_letter = null where task_id = any($1)", given["task_ids"]
-    )
+async def arrange_unnoticed(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
+    """The same, retried and failed again without an update of their letters."""
+    await arrange_requested(engine, clock, given)
+    await sweep_once(engine.database, engine.catalog)
+    async with engine.database.transaction() as session:
+        for one in await claim_tasks(engine, given, 2):
+            await settle(session, engine.catalog, [report_of(one, Failed(a_failure()))])
+    mine = given["task_ids"]
+    await engine.database.fetch("delete from holdfast.dead_letter where task_id = any($1) and state = 'open'", mine)
+    await engine.database.fetch("update holdfast.dead_letter set wants_sweep = false where task_id = any($1)", mine)
+    await engine.database.fetch("update holdfast.ended set has_letter = false where task_id = any($1)", mine)
 
 
 async def judge_redriven(case: Case) -> None:
@@ -109,10 +114,17 @@ async def judge_asked(case: Case) -> None:
     assert not case.said or states == {"retry_requested"}
 
 
-async def judge_adopted(case: Case) -> None:
+async def judge_repaired(case: Case) -> None:
+    """The sweep gets all letters of a pass, or none."""
     letters = await _letters(case)
-    assert len(letters) in (0, 2) and len({letter["fingerprint"] for letter in letters}) <= 1
-    assert not case.said or len(letters) == 2
+    wanted = {letter["wants_sweep"] for letter in letters}
+    assert (len(letters), len(wanted)) == (2, 1)
+    assert not case.said or wanted == {True}
+    # The sweep of the next round leaves them alone.
+    await case.engine.database.fetch(
+        "update holdfast.dead_letter set state = 'ignored', wants_sweep = false where task_id = any($1)",
+        case.given["task_ids"],
+    )
 
 
 async def _letters(case: Case) -> list[Any]:

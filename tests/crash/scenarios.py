@@ -82,7 +82,7 @@ SCENARIOS = [
     ),
     Scenario(name="campaigns", arrange=letters.arrange_campaign, judge=letters.judge_campaign, statements_min=8),
     Scenario(name="rotate_token", arrange=nothing, judge=outbox.judge_tokens, is_repeatable=False, statements_min=8),
-    Scenario(name="adopt", arrange=letters.arrange_unlettered, judge=letters.judge_adopted, statements_min=3),
+    Scenario(name="repair_letters", arrange=letters.arrange_unnoticed, judge=letters.judge_repaired, statements_min=3),
     Scenario(
         name="do_effect",
         arrange=outbox.arrange_effect,

@@ -43,27 +43,31 @@ async def strike(act, mode, k, url, given, fork_server):
 
 
 @pytest.mark.parametrize("mode", FaultMode, ids=str)
-async def test_a_migration_is_there_or_not_there(mode, engine, fork_server, record_property):
-    """Whoever comes next goes on where the dead one stopped: each migration is struck at each of its statements."""
+async def test_a_migration_is_there_or_not_there(mode, engine, fork_server, record_property, tmp_path):
+    """The next process continues where the dead one stopped: each migration is struck at each of its statements."""
+    (tmp_path / "0002_column.sql").write_text("alter table holdfast.live add column added int;")
+    (tmp_path / "0003_table.sql").write_text("create table holdfast.added (tenant_id int);")
+    migrations, given = known(tmp_path), {"later": str(tmp_path)}
     passing = Passing()
-    await acts.migrate_all(Stage(url=engine.database.url, tap=passing, given={}, say=lambda _word: None))
-    done, opening = divmod(passing.count, len(known()))
+    await migrate(engine.database, migrations)
+    await acts.migrate_all(Stage(url=engine.database.url, tap=passing, given=given, say=lambda _word: None))
+    done, opening = divmod(passing.count, len(migrations))
     async with engine.database.session() as session:
         await session.execute("drop schema if exists holdfast cascade")
     version, strikes, k = 0, 0, 1
-    while version < len(known()):
+    while version < len(migrations):
         with strike_at(mode, k):
-            fired = await strike("migrate_all", mode, k, engine.database.url, {}, fork_server)
+            fired = await strike("migrate_all", mode, k, engine.database.url, given, fork_server)
             await free_of_victims(engine)
             reached = await schema_version(engine.database)
-            assert reached in (version, version + 1) if fired else reached == len(known())
+            assert reached in (version, version + 1) if fired else reached == len(migrations)
         strikes += fired
         # Not again at what finds the earlier ones done.
         k = k + 1 if reached == version else opening + done * reached + 1
         version = reached
-    assert not await migrate(engine.database)
+    assert not await migrate(engine.database, migrations)
     record_property("strikes", strikes)
-    assert strikes > 4 * len(known())
+    assert strikes > 4 * len(migrations)
 
 
 @pytest.mark.parametrize("mode", FaultMode, ids=str)

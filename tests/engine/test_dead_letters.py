@@ -180,23 +180,3 @@ async def test_resolved_letters_are_forgotten_with_history_and_unresolved_ones_n
     await clock.advance(seconds=9 * 86_400)
     await retain_once(dispatcher.engine.database, days=7)
     assert not await dispatcher.letters(done) and len(await dispatcher.letters(open_)) == 1
-
-
-async def test_a_failed_task_of_an_older_worker_is_adopted_once(dispatcher):
-    from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once
-
-    task_id = await a.a_failed_task(dispatcher)
-    [lost] = await dispatcher.letters(task_id)
-    async with dispatcher.engine.database.session() as session:
-        await session.execute("delete from holdfast.dead_letter; update holdfast.ended set has_letter = null")
-    assert [await adopt_once(dispatcher.engine.database) for _ in range(2)] == [1, 0]
-    [letter] = await dispatcher.letters(task_id)
-    assert (letter.fingerprint, letter.state, letter.attempts) == (lost.fingerprint, "open", 1)
-
-
-async def test_a_task_of_an_older_worker_can_be_re_driven_before_it_is_adopted(dispatcher):
-    task_id = await a.a_failed_task(dispatcher)
-    async with dispatcher.engine.database.session() as session:
-        await session.execute("delete from holdfast.dead_letter; update holdfast.ended set has_letter = null")
-    assert await dispatcher.redrive(task_id) == 2
-    assert [one.state for one in await dispatcher.letters(task_id)] == ["retrying"]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX
 from holdfast.core.tasks.outcome import Completed, Failed
-from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once, sweep_once
+from holdfast.engine.lifecycle.dead_letters.sweep import repair_letters_once, sweep_once
 from holdfast.engine.queries.verify import verify
 from holdfast.testing import factories as a
 
@@ -77,12 +77,12 @@ async def test_s2_another_tenants_letter_never_drives_this_run(dispatcher):
 
 
 async def test_s2_superseded_by_a_success_is_resolved_and_counted(dispatcher):
-    """As when the success was settled by a worker that knew no letters."""
+    """As when the success was settled without updating its letter."""
     task_id = await a_requested_letter(dispatcher)
     await dispatcher.sweep_once()
     await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
     await change(dispatcher, "update holdfast.dead_letter set state = 'retrying', disposition = 'x'")
-    assert await adopt_once(dispatcher.engine.database) == 1
+    assert await repair_letters_once(dispatcher.engine.database) == 1
     assert [await dispatcher.sweep_once() for _ in range(2)] == [1, 0]
     letter = await first(dispatcher, task_id)
     assert (letter.state, letter.disposition) == ("resolved", "retry_succeeded")
@@ -153,7 +153,7 @@ async def test_a_letter_whose_task_was_canceled_is_parked(dispatcher, clock):
     await dispatcher.cancel(task_id)
     await clock.advance("1h")
     assert [one.name for one in (await verify(dispatcher.engine.database)).warnings] == ["asked_letters_are_dispatched"]
-    assert [await adopt_once(dispatcher.engine.database) for _ in range(2)] == [1, 0]
+    assert [await repair_letters_once(dispatcher.engine.database) for _ in range(2)] == [1, 0]
     letter = await first(dispatcher, task_id)
     assert (letter.state, letter.disposition) == ("ignored", "retry_failed")
 

@@ -74,8 +74,8 @@ async def test_a_look_from_a_floor_does_not_pass_what_was_taken(dispatcher, engi
     columns = [array(column) for column in zip(*parts_above({(lane_id, 5, False): first}), strict=True)]
     async with engine.database.session() as session:
         await session.execute("set plan_cache_mode = force_generic_plan; set enable_seqscan = off")
-        whole = await buffers(session, "heads", *who)
-        from_floor = await buffers(session, "heads_from", *who, *columns)
+        whole = await buffers(session, "lane_heads", *who)
+        from_floor = await buffers(session, "lane_heads_from", *who, *columns)
         await session.execute("reset all")
     assert whole > TAKEN / 100 and from_floor < 60 and whole > 5 * from_floor, (whole, from_floor)
 
@@ -88,7 +88,7 @@ class Listening:
         self.looks = []
 
     async def fetch(self, statement, *arguments):
-        self.looks += [name for name in ("heads", "heads_from") if statement == sql(name)]
+        self.looks += [name for name in ("lane_heads", "lane_heads_from") if statement == sql(name)]
         return await self._session.fetch(statement, *arguments)
 
     def __getattr__(self, name):
@@ -114,7 +114,7 @@ async def test_nothing_is_lost_below_a_floor(dispatcher, engine, slow):
         session = Listening(pooled)
         first = await claimer.claim(session, 4, now=now)
         second = await claimer.claim(session, 4, now=now + 1)
-        assert session.looks == ["heads", "heads_from"]
+        assert session.looks == ["lane_heads", "lane_heads_from"]
         assert [one.task_id for one in first + second] == sorted(one.task_id for one in first + second)
         # Handed back, it has a smaller id than what comes next; and there is work of another priority.
         lease = await dispatcher._lease(first[0], WORKER)
@@ -122,7 +122,7 @@ async def test_nothing_is_lost_below_a_floor(dispatcher, engine, slow):
         third = await claimer.claim(session, 10, now=now + 2)
         assert [one.task_id for one in third][-1] == int(late.task_id) and len(third) == 3
         found = await claimer.claim(session, 10, now=now + 2 + floors.SWEEP_SECONDS_MAX)
-        assert [one.task_id for one in found] == [first[0].task_id] and session.looks[-1] == "heads"
+        assert [one.task_id for one in found] == [first[0].task_id] and session.looks[-1] == "lane_heads"
     for one in [*first[1:], *second, *third, *found]:
         await dispatcher.settle(await dispatcher._lease(one, WORKER), Completed(b"1"))
 

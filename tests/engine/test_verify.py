@@ -133,8 +133,8 @@ DAMAGE = {
         create or replace function holdfast.instant() returns timestamptz language sql stable
         return statement_timestamp() + interval '1 minute'""",
     "every_index_is_valid": """
-        update pg_index set indisvalid = false where indexrelid = 'holdfast.live_held'::regclass""",
-    "every_constraint_is_checked": "drop index holdfast.live_sound",
+        update pg_index set indisvalid = false where indexrelid = 'holdfast.live_not_queued'::regclass""",
+    "every_constraint_is_checked": "drop index holdfast.live_invalid_rows",
     "expired_leases_are_reaped": """
         update holdfast.live set lease_expires_at = now() - interval '1 hour' where task_id = $running""",
     "dead_workers_hold_nothing": "update holdfast.worker set state = 'gone', ended_at = now() - interval '1 hour'",
@@ -155,7 +155,7 @@ DAMAGE = {
     "quotas_hold": """
         insert into holdfast.quota (quota_id, tenant_id, retries_max, window_seconds) values (77, 1, 2, 60);
         insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
-        values (77, 0, -1, holdfast.slice_now(60) - 6, 0, 1), (77, 1, -1, holdfast.slice_now(60), 0, 2)""",
+        values (77, 0, -1, holdfast.current_slice(60) - 6, 0, 1), (77, 1, -1, holdfast.current_slice(60), 0, 2)""",
     "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
     "an_open_letter_stands_for_a_dead_task": "update holdfast.dead_letter set generation = 0 where task_id = $failed",
     "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",

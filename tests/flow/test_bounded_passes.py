@@ -198,7 +198,7 @@ async def test_blocks_that_begin_have_what_nodes_are_found_by(dispatcher, clock)
         select p.inhrelid::regclass::text as part, count(i.inhrelid) as indexes
         from pg_inherits p
         join pg_index x on x.indrelid = p.inhrelid
-        left join pg_inherits i on i.inhrelid = x.indexrelid and i.inhparent = 'holdfast.node_standing'::regclass
+        left join pg_inherits i on i.inhrelid = x.indexrelid and i.inhparent = 'holdfast.node_in_progress'::regclass
         where p.inhparent = 'holdfast.node'::regclass
         group by 1
         """

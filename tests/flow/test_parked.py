@@ -12,7 +12,7 @@ from holdfast.core.flows.nodes import NodeKind
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.campaigns.commands import show_campaign, start_campaign
 from holdfast.engine.lifecycle.dead_letters.commands import ignore, redrive, redrive_group, repeated_by, resolve
-from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once
+from holdfast.engine.lifecycle.dead_letters.sweep import repair_letters_once
 from holdfast.engine.lifecycle.tasks.delete import delete_group, delete_task
 from holdfast.engine.queries.dead_letters import dead_groups, list_letters
 from holdfast.errors import NotFound
@@ -65,7 +65,7 @@ async def test_whoever_rejects_again_is_not_asked_again_by_itself(dispatcher, cl
     await dispatcher.runs.answer(run, "paid", is_given=False, reason="still not")
     assert await letters(dispatcher) == [("open", ""), ("resolved", "superseded")]
     await clock.advance("1h")
-    await adopt_once(dispatcher.engine.database)
+    await repair_letters_once(dispatcher.engine.database)
     await dispatcher.sweep_once()
     assert await dispatcher.runs.state(run) == "failed"
     [group] = await dead_groups(dispatcher.engine.database, 1)
@@ -81,7 +81,7 @@ async def test_a_list_that_is_none_fails_again_at_once_and_has_one_letter(dispat
     assert await letters(dispatcher) == [("open", ""), ("resolved", "superseded")]
     await dispatcher.runs.retry(run, only="list")
     await finish(dispatcher, outputs={0: {"all": [1]}})
-    await adopt_once(dispatcher.engine.database)
+    await repair_letters_once(dispatcher.engine.database)
     assert [state for state, _ in await letters(dispatcher)] == ["resolved", "resolved"]
 
 
@@ -122,7 +122,7 @@ async def test_a_letter_that_somebody_held_when_its_node_completed_is_resolved_b
         await session.fetch("select from holdfast.dead_letter for update")
         await dispatcher.runs.answer(run, "paid", is_given=True)
     assert await letters(dispatcher) == [("retrying", "retry_dispatched")]
-    assert await adopt_once(database) == 1
+    assert await repair_letters_once(database) == 1
     assert await letters(dispatcher) == [("resolved", "retry_succeeded")]
     await finish(dispatcher)
 

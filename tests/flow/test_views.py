@@ -128,7 +128,7 @@ async def test_a_run_that_is_run_again_moves_as_the_table_says(dispatcher, fail,
 
 
 async def place(dispatcher, task_id):
-    row = await dispatcher.engine.database.fetchrow("select * from holdfast.place($1)", int(task_id))
+    row = await dispatcher.engine.database.fetchrow("select * from holdfast.locate_task($1)", int(task_id))
     return None if row is None else (str(row["run_id"]), row["node_no"], row["item_no"])
 
 

@@ -11,7 +11,7 @@ CAMPAIGNING: Sequence[Mutant] = [
     *killed(
         "start_campaign",
         ("d.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("holdfast.letter_to_go d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
+        ("holdfast.redrivable_dead_letters d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
         ("where counted.total > 0", "", "a_campaign_over_nothing_does_not_begin"),
         (
             "on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing",
@@ -45,7 +45,7 @@ CAMPAIGNING: Sequence[Mutant] = [
     *killed(
         "take_campaign_letters",
         ("g.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
-        ("holdfast.letter_to_go g", "holdfast.dead_letter g", "a_campaign_takes_only_what_is_its_to_take"),
+        ("holdfast.redrivable_dead_letters g", "holdfast.dead_letter g", "a_campaign_takes_only_what_is_its_to_take"),
         ("and g.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
     ),
@@ -87,6 +87,6 @@ CAMPAIGNING: Sequence[Mutant] = [
         "resume_campaign",
         ("and c.tenant_id = $2", "and $2::int is not null", "a_campaign_is_its_tenants"),
         ("and c.state = 'stopped'", "", "a_campaign_moves_only_from_where_it_is"),
-        ("holdfast.letter_to_go d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
+        ("holdfast.redrivable_dead_letters d", "holdfast.dead_letter d", "a_campaign_counts_what_stands_for_a_task"),
     ),
 ]

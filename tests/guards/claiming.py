@@ -39,8 +39,12 @@ CLAIMING: Sequence[Mutant] = [
         ("known.task_id = t.task_id and ", "", "a_worker_finds_only_its_own_leases_again"),
         ("and known.lease_token = t.lease_token", "", "a_worker_finds_only_its_own_leases_again"),
     ),
-    redundant("held_by", "t.state = 'r' and t.due_at", "t.due_at", "live_sound: only a running row has a worker"),
-    redundant("held_by", "t.due_at is null and", "", "live_sound: a running row is not due; it is for the index"),
+    redundant(
+        "held_by", "t.state = 'r' and t.due_at", "t.due_at", "live_invalid_rows: only a running row has a worker"
+    ),
+    redundant(
+        "held_by", "t.due_at is null and", "", "live_invalid_rows: a running row is not due; it is for the index"
+    ),
     redundant(
         "held_by",
         "t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)\n    and t.worker_id",
@@ -58,7 +62,7 @@ CLAIMING: Sequence[Mutant] = [
         ("t.worker_id = $2", "$2::int is not null", "a_worker_finds_a_named_lease_of_its_own_alone"),
         ("and t.lease_expires_at > holdfast.instant()", "", "a_worker_finds_a_named_lease_of_its_own_alone"),
     ),
-    redundant("held_task", "t.state = 'r' and ", "", "live_sound: only a running row has a worker"),
+    redundant("held_task", "t.state = 'r' and ", "", "live_invalid_rows: only a running row has a worker"),
     *killed(
         "try_limits",
         (
@@ -156,6 +160,6 @@ LAUNCHING: Sequence[Mutant] = [
     *killed(
         "forget_launch",
         ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone"),
-        ("gone.state <> 'f'", "true", "a_launch_that_failed_dispatched_no_attempt"),
+        ("deleted.state <> 'f'", "true", "a_launch_that_failed_dispatched_no_attempt"),
     ),
 ]

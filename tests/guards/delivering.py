@@ -98,6 +98,6 @@ HINTING: Sequence[Mutant] = [
         ("t.state = 'q' and t.lane_id", "t.lane_id", "hints_that_nobody_needs_are_forgotten_and_others_stay"),
         ("on conflict (task_id) do nothing", "", "two_relays_fill_in_a_hint_once"),
     ),
-    *killed("tell_carrier_away", ("where w.is_on", "", "no_hints_are_filled_in_while_they_are_off")),
-    *killed("tell_carrier_back", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
+    *killed("record_carrier_outage", ("where w.is_on", "", "no_hints_are_filled_in_while_they_are_off")),
+    *killed("record_carrier_recovery", ("where w.is_on and", "where", "no_hints_are_filled_in_while_they_are_off")),
 ]

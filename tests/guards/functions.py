@@ -53,7 +53,7 @@ FUNCTIONS: Sequence[Mutant] = [
         ("perform pg_advisory_xact_lock(1752132966, 0);", "", "no_id_is_drawn_while_an_epoch_begins"),
         ("perform pg_advisory_xact_lock(1752132967, 0);", "", "no_id_is_drawn_while_an_epoch_begins"),
     ),
-    *killed("fold_block", ("and r.state <> 'o'", "", "a_run_that_is_run_again_stays")),
+    *killed("compact_block", ("and r.state <> 'o'", "", "a_run_that_is_run_again_stays")),
     *killed(
         "count_completed",
         ("c for update;\n  else", "c;\n  else", "two_who_count_count_nothing_twice"),

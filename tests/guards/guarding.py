@@ -121,7 +121,7 @@ GUARDING: Sequence[Mutant] = [
         ("l.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant"),
         ("for update of t skip locked", "", "hastening_does_not_wait_for_a_locked_task"),
     ),
-    redundant("hasten_retries", "t.state = 'w' and", "", "live_sound: only a waiting row waits for a retry"),
+    redundant("hasten_retries", "t.state = 'w' and", "", "live_invalid_rows: only a waiting row waits for a retry"),
     redundant(
         "hasten_retries", "q.tenant_id = $1 and q.name", "q.name", "the lane beside it is of this tenant already"
     ),
@@ -129,15 +129,15 @@ GUARDING: Sequence[Mutant] = [
     *killed(
         "promote",
         (
-            "and exists (select from holdfast.quota k where holdfast.covers(k, l))",
+            "and exists (select from holdfast.quota k where holdfast.quota_covers(k, l))",
             "and false",
             "a_window_has_no_more_retries_than_allowed",
         ),
     ),
     *killed(
-        "settle_otherwise",
+        "settle_incomplete",
         (
-            "join holdfast.quota k on holdfast.covers(k, l)",
+            "join holdfast.quota k on holdfast.quota_covers(k, l)",
             "join holdfast.quota k on false",
             "a_retry_without_delay_does_not_escape_a_quota",
         ),

@@ -30,9 +30,9 @@ _DRAINS_ON = "a_drained_worker_that_was_silent_drains_on"
 LEASING: Sequence[Mutant] = [
     *_of(
         "heartbeat",
-        ("and given.lease_token = held.lease_token", "", "a_stale_token_renews_nothing"),
-        ("held.state = 'r'", "true", "a_reservation_is_not_kept_alive_by_beats"),
-        ("held.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_never_revived"),
+        ("and given.lease_token = locked.lease_token", "", "a_stale_token_renews_nothing"),
+        ("locked.state = 'r'", "true", "a_reservation_is_not_kept_alive_by_beats"),
+        ("locked.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_never_revived"),
         ("for no key update of t skip locked", "", "a_beat_waits_for_nobody_and_does_not_renew_the_next_lease"),
         ("and given.lease_token = busy.lease_token", "", _BUSY),
         ("and busy.state = 'r'", "", _BUSY),
@@ -40,9 +40,9 @@ LEASING: Sequence[Mutant] = [
     ),
     *_of(
         "renew_ended",
-        ("and given.lease_token = held.lease_token", "", "an_ended_attempt_keeps_its_own_lease_alone"),
-        ("held.state = 'r'", "true", "what_is_kept_until_it_is_settled_runs"),
-        ("held.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_kept_to_be_settled"),
+        ("and given.lease_token = locked.lease_token", "", "an_ended_attempt_keeps_its_own_lease_alone"),
+        ("locked.state = 'r'", "true", "what_is_kept_until_it_is_settled_runs"),
+        ("locked.lease_expires_at > holdfast.instant()", "true", "an_expired_lease_is_not_kept_to_be_settled"),
         ("for no key update of t skip locked", "", "no_beat_waits_for_what_is_being_settled"),
     ),
     *_of(
@@ -97,30 +97,30 @@ LEASING: Sequence[Mutant] = [
         ("due_at <= holdfast.instant()", "due_at is not null", "nothing_is_promoted_before_its_time"),
         ("for update skip locked", "", "promoting_does_not_wait_for_a_locked_task"),
     ),
-    _redundant("promote", "state = 'w' and due_at", "due_at", "live_sound: only a waiting row has a due time"),
+    _redundant("promote", "state = 'w' and due_at", "due_at", "live_invalid_rows: only a waiting row has a due time"),
 ]
 
 SETTLING: Sequence[Mutant] = [
     *_of("lock_tasks", ("for update of t", "", "a_mixed_batch_and_a_cancel_do_not_lock_each_other_out")),
     *_of(
         "settle_completed",
-        ("and given.attempt = held.attempt", "", "a_report_must_name_the_current_attempt"),
-        ("and given.lease_token = held.lease_token", "", "a_report_must_carry_the_current_token"),
-        ("held.state = 'r'", "true", "a_reservation_cannot_be_completed"),
+        ("and given.attempt = locked.attempt", "", "a_report_must_name_the_current_attempt"),
+        ("and given.lease_token = locked.lease_token", "", "a_report_must_carry_the_current_token"),
+        ("locked.state = 'r'", "true", "a_reservation_cannot_be_completed"),
         ("for update of t", "", "a_completion_that_waited_cannot_end_the_next_attempt"),
     ),
     *_of(
-        "settle_otherwise",
-        ("and given.attempt = held.attempt", "", "a_report_must_name_the_current_attempt"),
-        ("and given.lease_token = held.lease_token", "", "a_report_must_carry_the_current_token"),
+        "settle_incomplete",
+        ("and given.attempt = locked.attempt", "", "a_report_must_name_the_current_attempt"),
+        ("and given.lease_token = locked.lease_token", "", "a_report_must_carry_the_current_token"),
         ("for update of t", "", "a_failure_that_waited_cannot_end_the_next_attempt"),
-        ("held.cancel_at is not null", "false", "a_requested_cancel_wins_over_a_retry"),
+        ("locked.cancel_at is not null", "false", "a_requested_cancel_wins_over_a_retry"),
     ),
     _redundant(
-        "settle_otherwise",
-        "held.state in ('r', 'v')",
+        "settle_incomplete",
+        "locked.state in ('r', 'v')",
         "true",
-        "live_sound: a row without a lease has no token to match",
+        "live_invalid_rows: a row without a lease has no token to match",
     ),
     *_of(
         "find_settled",
@@ -152,13 +152,13 @@ ASKING: Sequence[Mutant] = [
         "cancel",
         ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_cancel"),
         ("for no key update of t", "", "a_cancel_that_waited_sees_who_holds_the_task_now"),
-        ("held where state <> 'r'", "held", "a_running_task_is_asked_and_a_queued_one_ends"),
+        ("locked where state <> 'r'", "locked", "a_running_task_is_asked_and_a_queued_one_ends"),
         ("where state = 'v'", "where true", "a_reservation_that_is_canceled_leaves_its_attempt"),
     ),
     _redundant(
         "cancel",
-        "held where state = 'r'",
-        "held",
+        "locked where state = 'r'",
+        "locked",
         "a row the statement deletes cannot be changed by it as well; which of the two wins would be a matter of luck",
     ),
     *_of(
@@ -166,7 +166,7 @@ ASKING: Sequence[Mutant] = [
         ("and t.tenant_id = $2", "and $2::int is not null", "another_tenant_cannot_retry"),
         ("and t.is_retrying", "", "only_a_failed_task_is_retried"),
     ),
-    _redundant("retry_now", "and t.state = 'w'", "", "live_sound: only a waiting row waits for a retry"),
+    _redundant("retry_now", "and t.state = 'w'", "", "live_invalid_rows: only a waiting row waits for a retry"),
     *_of(
         "enqueue_keyed",
         ("on conflict (tenant_id, key) do nothing", "", "a_key_stands_for_one_task"),
@@ -311,7 +311,7 @@ MUTANTS: Sequence[Mutant] = [
     *SEPARATING,
 ]
 
-LIVE_SOUND = {
+LIVE_INVALID_ROWS = {
     "state not in ('q', 'v', 'r', 'w')": "the_schema_refuses_unknown_states",
     "(state in ('r', 'v')) <> (lease_token is not null)": "the_schema_refuses_a_lease_on_idle_work",
     "(state = 'r') <> (worker_id is not null)": "the_schema_refuses_running_work_without_a_worker",
@@ -325,10 +325,10 @@ LIVE_SOUND = {
 
 _STANDS = "a_campaign_counts_what_stands_for_a_task"
 
-LETTER_TO_GO = {
+REDRIVABLE_DEAD_LETTERS = {
     "d.state in ('open', 'ignored')": _STANDS,
     "'retry' = any(d.recovery_options)": _STANDS,
-    "(d.state = 'open' or holdfast.rests_failed(d.task_id, d.run_id, d.node_no))": _STANDS,
+    "(d.state = 'open' or holdfast.is_failed_at_rest(d.task_id, d.run_id, d.node_no))": _STANDS,
     (
         "(d.run_id is null or exists (select from holdfast.run r where r.run_id = d.run_id and r.canceled_at is null"
         " offset 0))"
@@ -351,7 +351,7 @@ CONSTRAINTS = {
     "failure.failure_check": "the_schema_refuses_a_retry_that_is_no_decision",
     "slot.slot_pkey": "the_schema_refuses_a_slot_twice",
     "slot.slot_fired": "the_schema_refuses_a_firing_of_nothing",
-    "campaign.campaign_eyes": "four_eyes_are_needed_by_the_schema",
+    "campaign.campaign_second_person": "four_eyes_are_needed_by_the_schema",
     "token.token_queues": "the_schema_refuses_queues_of_somebody_who_is_no_worker",
     "token.token_revoked": "the_schema_refuses_a_revocation_by_nobody",
     "member.member_which": "the_schema_refuses_a_member_who_is_everybody",

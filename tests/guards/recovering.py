@@ -15,13 +15,13 @@ _PAUSED_RUN = "a_paused_run_is_left_by_who_asks_for_none_in_particular"
 
 RECOVERING: Sequence[Mutant] = [
     *killed(
-        "tell_letters",
+        "update_dead_letters_after_settle",
         ("d.state in ('open', 'retry_requested', 'retrying', 'ignored')", "true", "what_is_resolved_stays_so"),
         ("d.state = 'retrying' and not d.wants_sweep", "true", "only_a_letter_that_retried_is_roused"),
     ),
-    redundant("tell_letters", "for update of d", "", _LOCKED_ANYWAY),
+    redundant("update_dead_letters_after_settle", "for update of d", "", _LOCKED_ANYWAY),
     *killed(
-        "rouse_forgotten",
+        "requeue_stale_dead_letters",
         ("d.state = 'retrying' and not d.wants_sweep", "true", "only_a_letter_that_retried_is_roused"),
         (
             """e.state = 'f'
@@ -41,7 +41,7 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
     ),
     *killed(
-        "park_left",
+        "park_abandoned_dead_letters",
         (
             "(d.wants_sweep or (d.state = 'retrying' and not d.wants_sweep)) and",
             "",
@@ -54,11 +54,6 @@ RECOVERING: Sequence[Mutant] = [
             "a_letter_under_way_is_not_roused",
         ),
         ("for update of d skip locked", "", "only_a_letter_that_was_asked_for_is_parked"),
-    ),
-    *killed(
-        "adopt_tasks",
-        ("e.state = 'f' and", "", "a_task_is_adopted_once_and_only_if_it_failed"),
-        ("and e.has_letter is null", "", "a_task_is_adopted_once_and_only_if_it_failed"),
     ),
     *killed(
         "lock_letters",

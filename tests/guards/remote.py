@@ -42,11 +42,11 @@ REMOTE: Sequence[Mutant] = [
         ("for no key update of t skip locked", "", "an_exchange_waits_for_nobody_to_renew"),
         ("and busy.worker_id = $1", "", _BUSY),
         ("and busy.lease_expires_at > holdfast.instant()", "", _BUSY),
-        ("held.worker_id = $1", "$1::int is not null", _HELD),
-        ("and held.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
+        ("locked.worker_id = $1", "$1::int is not null", _HELD),
+        ("and locked.lease_expires_at > holdfast.instant()", "", "an_exchange_revives_no_expired_lease"),
     ),
-    redundant("renew_held", "and held.state = 'r'", "", "live_sound: only a running row has a worker"),
-    redundant("renew_held", "and busy.state = 'r'", "", "live_sound: only a running row has a worker"),
+    redundant("renew_held", "and locked.state = 'r'", "", "live_invalid_rows: only a running row has a worker"),
+    redundant("renew_held", "and busy.state = 'r'", "", "live_invalid_rows: only a running row has a worker"),
     *killed(
         "held_unnamed",
         ("t.worker_id = $1", "$1::int is not null", _UNNAMED),
@@ -54,8 +54,12 @@ REMOTE: Sequence[Mutant] = [
         ("and t.task_id <> all($2::bigint[])", "and $2::bigint[] is not null", _UNNAMED),
         ("for no key update of t", "", "an_exchange_that_waited_finds_nothing_it_lost"),
     ),
-    redundant("held_unnamed", "t.state = 'r' and t.due_at", "t.due_at", "live_sound: only a running row has a worker"),
-    redundant("held_unnamed", "t.due_at is null and", "", "live_sound: a running row is not due; it is for the index"),
+    redundant(
+        "held_unnamed", "t.state = 'r' and t.due_at", "t.due_at", "live_invalid_rows: only a running row has a worker"
+    ),
+    redundant(
+        "held_unnamed", "t.due_at is null and", "", "live_invalid_rows: a running row is not due; it is for the index"
+    ),
     redundant(
         "held_unnamed",
         "t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)\n    and t.worker_id",

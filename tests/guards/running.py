@@ -112,7 +112,7 @@ RUNNING: Sequence[Mutant] = [
     *killed("owe_rows", ("and g.state in ('b', 'c')", "", "an_old_generation_is_owed_nothing")),
     redundant("owe_rows", "g.tenant_id = $2 and", "$2::int > 0 and", "tasks build generations of their own tenant"),
     redundant("owe_rows", "and a.state = 'c'", "", "what never completed has no rows: nobody need look for them"),
-    *killed("take_owed", ("and o.state in ('b', 'c')", "", "a_generation_that_was_rolled_back_keeps_its_rows")),
+    *killed("remove_owed_rows", ("and o.state in ('b', 'c')", "", "a_generation_that_was_rolled_back_keeps_its_rows")),
     *killed("unwant_child", ("and c.is_wanted", "", "a_child_is_told_to_its_node_again_only_if_it_was_wanted")),
     *killed(
         "close_replaced",
@@ -130,7 +130,7 @@ RUNNING: Sequence[Mutant] = [
         ("for update of d skip locked", "", "who_ends_a_node_waits_for_none_of_its_letters"),
     ),
     *killed(
-        "resolve_mended",
+        "resolve_completed_nodes",
         ("(d.wants_sweep or (d.state = 'retrying' and not d.wants_sweep)) and", "", _LEFT),
         ("and n.state = 'c'", "", "the_letter_of_a_node_that_waits_again_is_not_resolved"),
         ("for update of d skip locked", "", "who_ends_a_node_waits_for_none_of_its_letters"),

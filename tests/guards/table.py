@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.guards.functions import FUNCTIONS
-from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
+from tests.guards.mutants import CONSTRAINTS, LIVE_INVALID_ROWS, MUTANTS, REDRIVABLE_DEAD_LETTERS
 
 HEAD = """\
 # Guards
@@ -41,8 +41,10 @@ def page() -> str:
     of_functions = [f"| `{m.statement}()` | `{_flat(m.guard)}` | {_words(m.killed_by)} |" for m in FUNCTIONS]
     killed = [f"| `{m.statement}` | `{_flat(m.guard)}` | {_words(m.killed_by)} |" for m in MUTANTS if m.killed_by]
     second = [f"| `{m.statement}` | `{_flat(m.guard)}` | {m.redundant_because} |" for m in MUTANTS if not m.killed_by]
-    constraints = {f"live.live_sound: {condition}": check for condition, check in LIVE_SOUND.items()}
-    constraints |= {f"letter_to_go: {condition}": check for condition, check in LETTER_TO_GO.items()} | CONSTRAINTS
+    constraints = {f"live.live_invalid_rows: {condition}": check for condition, check in LIVE_INVALID_ROWS.items()}
+    constraints |= {
+        f"redrivable_dead_letters: {condition}": check for condition, check in REDRIVABLE_DEAD_LETTERS.items()
+    } | CONSTRAINTS
     schema = [f"| `{name}` | {_words(killed_by)} |" for name, killed_by in constraints.items()]
     return f"{HEAD}{_lines(killed)}{WITHIN}{_lines(of_functions)}{SECOND}{_lines(second)}{SCHEMA}{_lines(schema)}"
 

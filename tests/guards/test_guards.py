@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.guards.inventory import CHANGES, unlisted
-from tests.guards.mutants import CONSTRAINTS, LETTER_TO_GO, LIVE_SOUND, MUTANTS
+from tests.guards.mutants import CONSTRAINTS, LIVE_INVALID_ROWS, MUTANTS, REDRIVABLE_DEAD_LETTERS
 from tests.guards.survival import survives
 
 from holdfast.core.tasks import classify, retry
@@ -36,20 +36,20 @@ NO_GUARD = {
     "lock_letters": (
         "when e.state = 'f' then 'failed'",
         "when e.state = 'x' then 'canceled'",
-        "and a.state = 'c' and a.generation > held.generation",
+        "and a.state = 'c' and a.generation > locked.generation",
     ),
     "lock_run_letters": (
-        "and a.state = 'c' and a.generation > held.generation",
+        "and a.state = 'c' and a.generation > locked.generation",
         "p.items_first + p.items - 1 and n.state = 'c'",
     ),
-    "park_left": ("coalesce(r.state = 'c', false) as is_over",),
+    "park_abandoned_dead_letters": ("coalesce(r.state = 'c', false) as is_over",),
     "take_campaign_letters": ("case when d.state = 'ignored' then 0",),
     "request_letters": (
         "case when d.state = 'ignored' then 0",
         "case when d.state = 'ignored' then null else d.dispatched_at",
         "case when d.state = 'ignored' then null else d.backoff_seconds",
     ),
-    "settle_otherwise": ("where state = 'q') as lanes",),
+    "settle_incomplete": ("where state = 'q') as lanes",),
     "open_effect": ("where e.tenant_id = $4 and e.key = $5\n)", "where e.tenant_id = $4 and e.key = $5 and exists"),
     "advance_runs": (
         "case state when 'c' then 'execution.completed'",
@@ -123,39 +123,39 @@ def how_is_made(what: str) -> str:
     return script[script.index(f"create {what}") :].partition(";")[0]
 
 
-def live_sound() -> str:
+def live_invalid_rows() -> str:
     """How the index is made that no live row may enter."""
-    return how_is_made("index live_sound")
+    return how_is_made("index live_invalid_rows")
 
 
 @pytest.mark.breaks_invariants
-@pytest.mark.parametrize("condition", LIVE_SOUND)
+@pytest.mark.parametrize("condition", LIVE_INVALID_ROWS)
 async def test_a_check_fails_without_the_condition_of_a_sound_row(condition, stage):
-    made = live_sound()
+    made = live_invalid_rows()
     assert made.count(condition) == 1
     async with stage.engine.database.session() as session:
-        await session.execute(f"drop index holdfast.live_sound; {made.replace(condition, 'false')}")
-    assert not await survives(LIVE_SOUND[condition], stage)
+        await session.execute(f"drop index holdfast.live_invalid_rows; {made.replace(condition, 'false')}")
+    assert not await survives(LIVE_INVALID_ROWS[condition], stage)
 
 
 def test_every_condition_of_a_sound_row_is_on_the_list():
-    conditions = [part.strip() for part in re.split(r"\n  or ", live_sound().partition(" where")[2])]
-    assert conditions == list(LIVE_SOUND)
+    conditions = [part.strip() for part in re.split(r"\n  or ", live_invalid_rows().partition(" where")[2])]
+    assert conditions == list(LIVE_INVALID_ROWS)
 
 
 @pytest.mark.breaks_invariants
-@pytest.mark.parametrize("condition", LETTER_TO_GO)
-async def test_a_check_fails_without_the_condition_of_a_letter_to_go(condition, stage):
-    made = how_is_made("view holdfast.letter_to_go")
+@pytest.mark.parametrize("condition", REDRIVABLE_DEAD_LETTERS)
+async def test_a_check_fails_without_the_condition_of_a_redrivable_dead_letter(condition, stage):
+    made = how_is_made("view holdfast.redrivable_dead_letters")
     assert made.count(condition) == 1
     async with stage.engine.database.session() as session:
         await session.execute(made.replace("create view", "create or replace view").replace(condition, "true"))
-    assert not await survives(LETTER_TO_GO[condition], stage)
+    assert not await survives(REDRIVABLE_DEAD_LETTERS[condition], stage)
 
 
-def test_every_condition_of_a_letter_to_go_is_on_the_list():
-    conditions = re.split(r"\n  and ", how_is_made("view holdfast.letter_to_go").partition("\nwhere ")[2])
-    assert conditions == list(LETTER_TO_GO)
+def test_every_condition_of_a_redrivable_dead_letter_is_on_the_list():
+    conditions = re.split(r"\n  and ", how_is_made("view holdfast.redrivable_dead_letters").partition("\nwhere ")[2])
+    assert conditions == list(REDRIVABLE_DEAD_LETTERS)
 
 
 def _changing() -> list[str]:

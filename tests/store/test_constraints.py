@@ -29,7 +29,7 @@ async def test_a_queued_task_cannot_become(dispatcher, subtests):
     for change in cases:
         with subtests.test(change=change):
             await dispatcher.enqueue(a_task())
-            with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
+            with pytest.raises(asyncpg.CheckViolationError, match="live_invalid_rows"):
                 await dispatcher.engine.database.fetch(QUEUED.format(change))
 
 
@@ -37,13 +37,13 @@ async def test_a_running_task_cannot_become(dispatcher, subtests):
     for change in ["lease_token = null", "worker_id = null", "due_at = now()", "state = 'q'", "state = 'v'"]:
         with subtests.test(change=change):
             await a_running_task(dispatcher)
-            with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
+            with pytest.raises(asyncpg.CheckViolationError, match="live_invalid_rows"):
                 await dispatcher.engine.database.fetch(RUNNING.format(change))
 
 
 async def test_a_task_cannot_begin_unsound(dispatcher):
     await dispatcher.enqueue(a_task())
-    with pytest.raises(asyncpg.CheckViolationError, match="live_sound"):
+    with pytest.raises(asyncpg.CheckViolationError, match="live_invalid_rows"):
         await dispatcher.engine.database.fetch(
             "insert into holdfast.live"
             " (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state)"

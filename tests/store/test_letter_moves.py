@@ -13,7 +13,7 @@ _TO = re.compile(r"update holdfast\.dead_letter d\s+set state = '(\w+)'")
 _FROM = re.compile(r"\bd\.state(?: \|\| '')? in \(([^)]*)\)|\bd\.state = '(\w+)'(?! then)")
 MOVING = [name for name, statement in statements().items() if _TO.search(statement.text)]
 TOLD = {
-    "tell_letters": {"open", "retry_requested", "retrying", "ignored"},
+    "update_dead_letters_after_settle": {"open", "retry_requested", "retrying", "ignored"},
     # One that is ignored already may be abandoned: another disposition, the same state.
     "ignore_letters": {"open", "retry_requested", "retrying"},
 }

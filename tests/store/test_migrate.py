@@ -1,9 +1,10 @@
-"""The schema appears once, whoever asks for it, and beside running work."""
+"""Migrations: the schema once, then the files after it, from several processes and beside running work."""
 
 from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from holdfast.engine.engine import Engine
@@ -12,7 +13,6 @@ from holdfast.store import migrate as migration
 from holdfast.store.database import Database
 from holdfast.store.migrate import known, migrate, schema_version
 
-OLD = 3
 ENQUEUE = "select holdfast.enqueue('shop.charge')"
 DECLARE = """
 with p as (
@@ -43,50 +43,84 @@ async def test_an_untouched_database_is_at_zero(bare):
     assert await schema_version(bare) == 0
 
 
-async def test_migrating_applies_everything_in_order(bare):
-    applied = await migrate(bare)
-    assert [migration.number for migration in applied] == list(range(1, len(known()) + 1))
-    assert await schema_version(bare) == len(known())
+@pytest.fixture
+def later(tmp_path):
+    """Two migrations after the schema, in a folder as the package has one."""
+    (tmp_path / "0002_column.sql").write_text("alter table holdfast.live add column added int;")
+    (tmp_path / "0003_table.sql").write_text("create table holdfast.added (tenant_id int);")
+    (tmp_path / "README.md").write_text("Not a migration.")
+    return tmp_path
+
+
+async def test_migrating_applies_everything_in_order(bare, later):
+    applied = await migrate(bare, known(later))
+    assert [(one.number, one.name) for one in applied] == [(1, "schema"), (2, "column"), (3, "table")]
+    assert await bare.fetch("select number, name from holdfast.migration order by number") == [
+        (1, "schema"),
+        (2, "column"),
+        (3, "table"),
+    ]
 
 
 async def test_migrating_twice_applies_nothing_the_second_time(bare):
-    await migrate(bare)
+    assert [one.number for one in await migrate(bare)] == list(range(1, len(known()) + 1))
+    assert await schema_version(bare) == len(known())
     assert await migrate(bare) == []
 
 
-async def test_four_processes_at_once_apply_each_migration_once(bare):
-    applied = await asyncio.gather(*(migrate(bare) for _ in range(4)))
-    assert sorted(migration.number for each in applied for migration in each) == [one.number for one in known()]
+async def test_only_what_is_missing_is_applied(bare, later):
+    await migrate(bare)
+    missing = known(later)[len(known()) :]
+    assert await migrate(bare, known(later)) == missing
+    assert await bare.fetchval("select added from holdfast.live") is None
 
 
-@pytest.fixture
-async def old(bare):
-    """A database at the first migration that others can enqueue with; a worker has declared what they enqueue."""
-    session = await bare.connect()
-    for one in known()[:OLD]:
-        assert await migration._apply(session, one)
-    await session.fetch(DECLARE)
-    await session.close()
-    return bare
+async def test_a_table_of_a_later_migration_is_behind_row_level_security(bare, later):
+    await migrate(bare, known(later))
+    forced = "select relforcerowsecurity from pg_class where oid = 'holdfast.added'::regclass"
+    assert await bare.fetchval(forced)
+    policies = await bare.fetch("select polname from pg_policy where polrelid = 'holdfast.added'::regclass order by 1")
+    assert [policy["polname"] for policy in policies] == ["engine", "tenant"]
 
 
-async def test_migrating_beside_live_work_gives_way_to_it_and_loses_none(old, monkeypatch):
-    """Whoever comes behind a migration that waits gets through before the one it waits for is done."""
+async def test_a_migration_that_fails_leaves_nothing_of_itself(bare, later):
+    (later / "0004_mistake.sql").write_text("create table holdfast.mistake (tenant_id int); select 1 / 0;")
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await migrate(bare, known(later))
+    assert await schema_version(bare) == 3
+    assert not await bare.fetchval("select to_regclass('holdfast.mistake') is not null")
+
+
+def test_a_gap_between_migrations_is_refused(later):
+    (later / "0002_column.sql").unlink()
+    with pytest.raises(AssertionError, match="gap"):
+        known(later)
+
+
+async def test_four_processes_at_once_apply_each_migration_once(bare, later):
+    applied = await asyncio.gather(*(migrate(bare, known(later)) for _ in range(4)))
+    assert sorted(one.number for each in applied for one in each) == [1, 2, 3]
+
+
+async def test_migrating_beside_live_work_gives_way_to_it_and_loses_none(bare, later, monkeypatch):
+    """A transaction that queues up behind a waiting migration gets through before the one it waits for ends."""
     monkeypatch.setattr(migration, "LOCK_SECONDS", 0.2)
     monkeypatch.setattr(migration, "PAUSE_SECONDS", (0.01, 0.1))
     monkeypatch.setattr(migration, "TRIES_MAX", 1000)
-    accepted = [await old.fetchval(ENQUEUE)]
-    async with old.transaction() as busy:
+    await migrate(bare)
+    await bare.fetch(DECLARE)
+    accepted = [await bare.fetchval(ENQUEUE)]
+    async with bare.transaction() as busy:
         accepted.append(await busy.fetchval(ENQUEUE))
-        migrating = asyncio.ensure_future(migrate(old))
-        while not await old.fetchval(WAITS):
+        migrating = asyncio.ensure_future(migrate(bare, known(later)))
+        while not await bare.fetchval(WAITS):
             assert not migrating.done()
-        accepted.append(await asyncio.wait_for(old.fetchval(ENQUEUE), 60))
+        accepted.append(await asyncio.wait_for(bare.fetchval(ENQUEUE), 60))
         assert not migrating.done()
     while not migrating.done():
-        accepted.append(await old.fetchval(ENQUEUE))
-    assert [one.number for one in await migrating] == list(range(OLD + 1, len(known()) + 1))
-    assert await old.fetchval("select array_agg(task_id order by task_id::bigint) from holdfast.tasks") == accepted
+        accepted.append(await bare.fetchval(ENQUEUE))
+    assert [one.number for one in await migrating] == [2, 3]
+    assert await bare.fetchval("select array_agg(task_id order by task_id::bigint) from holdfast.tasks") == accepted
 
 
 async def test_an_engine_refuses_a_schema_older_than_itself(bare, holdfast_settings):

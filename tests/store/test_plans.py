@@ -22,12 +22,12 @@ HOT = [
     "enqueue_copy",
     "enqueue_keyed",
     "copied_task",
-    "heads",
+    "lane_heads",
     "claim",
     "claim_task",
     "held_by",
     "settle_completed",
-    "settle_otherwise",
+    "settle_incomplete",
     "find_settled",
     "find_winner",
     "heartbeat",
@@ -271,7 +271,7 @@ def test_nodes_of_a_state_are_found_by_it(planned_beside_runs, name, state):
 @pytest.mark.xdist_group("plans")
 def test_a_look_finds_every_head_in_its_lane(planned):
     """The oldest task, that of the next priority, and the oldest node behind plain tasks: each is one probe."""
-    probes = [node for node in planned["heads"].walk() if node.get("Relation Name") == "live"]
+    probes = [node for node in planned["lane_heads"].walk() if node.get("Relation Name") == "live"]
     assert [node["Index Name"] for node in probes] == ["live_queued"] * 3
     assert all("lane_id = " in node["Index Cond"] for node in probes)
     assert ">= ROW" in probes[-1]["Index Cond"], "past the plain tasks at once"

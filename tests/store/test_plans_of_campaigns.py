@@ -59,7 +59,7 @@ async def test_letters_are_asked_one_by_one_along_their_index(engine, statement)
     async with engine.database.session() as session:
         nodes = list((await explain(session, statement)).walk())
     assert not [node for node in nodes if node.get("Join Type") == "Anti"]
-    assert {node["Index Name"] for node in nodes if node.get("Alias") == "d"} == {"dead_letter_waiting"}
+    assert {node["Index Name"] for node in nodes if node.get("Alias") == "d"} == {"dead_letter_redrivable"}
     filters = [node.get("Filter", "") for node in nodes]
     assert any("SubPlan" in text for text in filters) and not any("hashed" in text for text in filters)
 

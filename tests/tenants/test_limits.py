@@ -164,6 +164,6 @@ async def test_a_large_tenant_does_not_delay_the_first_task_of_another(engine, a
     await at_acme.enqueue(a.a_task())
     worker = await at_acme.worker_id()
     database = at_acme.engine.database if is_walled else engine.database
-    told = await database.fetchval("explain (analyze, format json) " + sql("heads"), [a.ACTION], None, worker)
+    told = await database.fetchval("explain (analyze, format json) " + sql("lane_heads"), [a.ACTION], None, worker)
     assert looked_at(json.loads(told)[0]["Plan"]) <= 2
     assert len(await at_acme.claim(5)) == 1

@@ -1,4 +1,4 @@
-"""How a tenant's newest rows are found beside those of others (see holdfast.newest)."""
+"""How a tenant's newest rows are found beside those of others (see holdfast.newest_ids)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ select 1000 + n, now(), now(), 1, 1, 'c', gen_random_uuid() from generate_series
 
 async def newest(engine: Engine, kind: str, tenant_id: int, many: int) -> Sequence[Any]:
     return await engine.database.fetch(
-        "select id, is_edge from holdfast.newest($1, $2, 0, 1000000, $3)", kind, tenant_id, many
+        "select id, is_edge from holdfast.newest_ids($1, $2, 0, 1000000, $3)", kind, tenant_id, many
     )
 
 
@@ -84,5 +84,5 @@ async def test_nobody_is_told_the_ids_of_another_tenant(engine: Engine, at_acme:
     assert len(await newest(at_acme.engine, "ended", acme_id, 5)) == 1
     assert not await newest(walled, "ended", acme_id, 5)
     assert not await newest(walled, "ended", engine.tenant_id, 5)
-    assert not await walled.database.fetch("select from holdfast.held_in($1, 5)", acme_id)
-    assert not await walled.database.fetch("select from holdfast.block_of($1, 1000000)", acme_id)
+    assert not await walled.database.fetch("select from holdfast.running_and_waiting_by_lane($1, 5)", acme_id)
+    assert not await walled.database.fetch("select from holdfast.previous_block($1, 1000000)", acme_id)

@@ -83,7 +83,9 @@ async def test_who_only_reads_sees_every_row_and_moves_none(roles, dispatcher):
     assert await connection.fetchval("select count(*) from holdfast.live") == 1
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await connection.fetch("select holdfast.take_span(5)")
-    assert not await connection.fetchval("select holdfast.is_for(1)"), "functions with the owner's rights refuse it"
+    assert not await connection.fetchval("select holdfast.may_act_for(1)"), (
+        "functions with the owner's rights refuse it"
+    )
 
 
 async def test_who_works_here_gets_what_later_migrations_added(roles, dispatcher):
@@ -93,4 +95,4 @@ async def test_who_works_here_gets_what_later_migrations_added(roles, dispatcher
     assert await connection.fetchval("select count(*) from holdfast.live") == 1
     assert await connection.fetchval("select count(*) from holdfast.past_items") == 0
     assert await connection.fetchval("select count(*) from holdfast.item_span") == 0
-    assert await connection.fetchval("select holdfast.is_for(1)")
+    assert await connection.fetchval("select holdfast.may_act_for(1)")

@@ -27,8 +27,8 @@ WITHOUT_A_TENANT = {
     "By rows that were listed by tenant just before, and the block that an id is of": "block_of fill_tasks",
     "By the number of a run that was found by tenant just before": "last_failures waiting_counts",
     "By a generation of a dataset that was found by tenant just before": """
-        add_builds builds_left builds_to_cancel count_rows end_generation forget_stages lock_leaving make_generation
-        previous_generation schema_exists show_generation supersede unmake_generation""",
+        add_builds builds_left builds_to_cancel count_rows create_generation_tables drop_generation_tables
+        end_generation forget_stages lock_leaving previous_generation refresh_dataset_view schema_exists supersede""",
     "Of a worker, and only of tasks of the worker's own tenant": "show_worker",
     "By the id and token of a lease that this worker holds": "recall_steps",
     "Says where the stream of events ends, and nothing of what is in it": "event_tail",

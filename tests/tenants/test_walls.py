@@ -16,7 +16,7 @@ from holdfast.store.tenancy import TENANT_ROLE
 from holdfast.testing import factories as a
 
 DENIED = asyncpg.InsufficientPrivilegeError
-VIEWS = ("tasks", "attempts", "effects", "standing")
+VIEWS = ("tasks", "attempts", "effects", "node_states")
 BY_PARENT = ("dataset_build", "campaign_letter", "dead_lease", "tally")
 
 
@@ -124,7 +124,7 @@ async def test_copy_shows_what_a_select_shows_and_takes_nothing_in(connection, t
 
 
 SHOWING = [
-    ("select * from holdfast.place($1)", "run"),
+    ("select * from holdfast.locate_task($1)", "run"),
     ("select * from holdfast.nodes_of($1)", "run"),
     ("select holdfast.ready_since($1, 0)", "run"),
     ("select holdfast.recovery_options($1)", "failed"),
@@ -141,10 +141,10 @@ AS_OWNER = [
     "select holdfast.count_rows(which, null)",
     "select holdfast.drop_staged(which, 1, gen_random_uuid(), 0)",
     "select holdfast.move_staged(which, 1, gen_random_uuid(), 0, '', 'replace')",
-    "select holdfast.take_back(which, '', 1)",
-    "select holdfast.take_back_owed(which, 1, 1)",
-    "select holdfast.unmake_generation(which)",
-    "select holdfast.show_generation(which, false)",
+    "select holdfast.remove_appended_rows(which, '', 1)",
+    "select holdfast.remove_owed_rows(which, 1, 1)",
+    "select holdfast.drop_generation_tables(which)",
+    "select holdfast.refresh_dataset_view(which, false)",
 ]
 
 
@@ -262,6 +262,6 @@ async def test_the_owner_passes_without_a_filter(holdfast_databases, engine):
     """An owner who is no superuser is let through by a policy that costs nothing for each row."""
     async with engine.database.session() as session:
         plan = await session.fetch(
-            "explain (costs off) " + sql("heads").replace("$1", "'{x}'").replace("$2", "null").replace("$3", "1")
+            "explain (costs off) " + sql("lane_heads").replace("$1", "'{x}'").replace("$2", "null").replace("$3", "1")
         )
     assert "current_setting" not in "\n".join(row[0] for row in plan)

@@ -2,7 +2,7 @@
 
 A promoted replica may lack the last commits; a restored backup lacks more, and its original may run on. Either would
 give out ids again that clients, workers and the receivers of effects know as something else. So the first process that
-notices begins an epoch, in two short transactions, while all others wait: see the migration of that name.
+notices begins an epoch, in two short transactions, while all others wait: see `schema/16_epochs.sql`.
 """
 
 from __future__ import annotations

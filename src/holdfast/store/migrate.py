@@ -1,7 +1,8 @@
-"""Bring the schema up to date: numbered files, forward only, one at a time under an advisory lock.
+"""Migrations: the schema as migration 1, then numbered files, forward only.
 
-Each file runs in its own transaction with a short lock timeout, so a live worker is never stopped for long. Code
-refuses a schema older than itself; a newer one is compatible with the code before it, by rule.
+Migration 1 is all files of `schema/` together; later ones are single files in `migrations/`. Each runs in its own
+transaction under an advisory lock, with a short lock timeout, so a running worker is never blocked for long. A process
+refuses a schema older than its code; a newer schema is compatible with the release before it, by rule.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from holdfast.errors import Unavailable
@@ -44,25 +46,35 @@ class Migration:
     script: str
 
 
-def known() -> list[Migration]:
-    """The migrations this version carries, in order and without gaps."""
-    found = sorted(
-        (
-            Migration(number=int(match[1]), name=match[2], script=file.read_text("utf-8"))
-            for file in resources.files("holdfast.store.migrations").iterdir()
-            if (match := _FILE.match(file.name))
+def known(later: Traversable | None = None) -> list[Migration]:
+    """Return the migrations of this version, in order and without gaps; `later` is where those after the first are."""
+    store = resources.files("holdfast.store")
+    files = sorted((store / "schema").iterdir(), key=lambda file: file.name)
+    schema = "\n".join(file.read_text("utf-8") for file in files if file.name.endswith(".sql"))
+    found = [
+        Migration(number=1, name="schema", script=schema),
+        *sorted(
+            (
+                Migration(number=int(match[1]), name=match[2], script=file.read_text("utf-8"))
+                for file in (later or store / "migrations").iterdir()
+                if (match := _FILE.match(file.name))
+            ),
+            key=lambda migration: migration.number,
         ),
-        key=lambda migration: migration.number,
-    )
+    ]
     assert [migration.number for migration in found] == list(range(1, len(found) + 1)), "migrations have a gap"
     return found
 
 
-async def migrate(database: Database) -> list[Migration]:
-    """Apply what is missing and return it. Several processes may call this at once: one applies, the others wait."""
+async def migrate(database: Database, migrations: Sequence[Migration] | None = None) -> list[Migration]:
+    """Apply the migrations that are missing and return them.
+
+    Several processes may call this at once: one applies, the others wait.
+    """
     session = await database.connect()
     try:
-        applied = [one for one in known() if await _patiently(partial(_apply, session, one))]
+        wanted = known() if migrations is None else migrations
+        applied = [migration for migration in wanted if await _patiently(partial(_apply, session, migration))]
         await _patiently(partial(_secure, session))
         return applied
     finally:
@@ -70,7 +82,7 @@ async def migrate(database: Database) -> list[Migration]:
 
 
 async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
-    """Begin a step again that running workers were in the way of: it takes its locks all or none."""
+    """Repeat a step that could not get its locks because of running workers: it takes all of them or none."""
     for left in reversed(range(TRIES_MAX)):
         try:
             return await step()
@@ -96,26 +108,26 @@ async def _apply(session: Session, migration: Migration) -> bool:
 
 
 async def _secure(session: Session) -> None:
-    """Put what is new behind the walls between tenants; also when only the role for it is new."""
+    """Put new tables behind row-level security; also needed when only the tenant's role is new."""
     async with session.transaction():
         await session.fetch("select pg_advisory_xact_lock($1::bigint)", _LOCK)
         await session.execute(f"{_give_way()}; select holdfast.secure_tenants()")
 
 
 def _give_way() -> str:
-    """Wait no longer for a lock: whoever comes meanwhile waits behind us."""
+    """Limit the wait for a lock, because every other transaction queues up behind a waiting one."""
     return f"set local lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'"
 
 
 async def schema_version(database: Database) -> int:
-    """The newest migration applied; 0 on a database Holdfast has not touched."""
+    """Return the newest applied migration; 0 on a database without Holdfast's schema."""
     if not await database.fetchval("select to_regclass('holdfast.migration') is not null"):
         return 0
     return int(await database.fetchval("select coalesce(max(number), 0) from holdfast.migration"))
 
 
 async def require_current(database: Database) -> None:
-    """Refuse to work on a schema older than this code."""
+    """Raise `Unavailable` if the schema is older than this code."""
     version = await schema_version(database)
     if version < len(known()):
         raise Unavailable(

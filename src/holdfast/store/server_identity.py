@@ -1,7 +1,7 @@
 """Whether a new connection leads to the server it did before: looked at once per connection, never per statement.
 
-A process that finds itself on another server (see the migration `epoch`) must not go on with names it looked up on the
-old one, which the new one may know by other numbers or not at all.
+A process that finds itself on another server (see `schema/16_epochs.sql`) must not go on with names it looked up
+on the old one, which the new one may know by other numbers or not at all.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tests.guards.checks.stage import Stage, check
 
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.lifecycle.dead_letters.commands import resolve
-from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once
+from holdfast.engine.lifecycle.dead_letters.sweep import repair_letters_once
 from holdfast.store.statements import sql
 
 
@@ -55,7 +55,7 @@ async def a_letter_that_was_resolved_stays_so_when_its_run_is_replaced(stage: St
 @check
 async def letters_are_closed_only_of_runs_that_were_replaced(stage: Stage) -> None:
     await a_run_to_replace(stage)
-    await adopt_once(stage.engine.database)
+    await repair_letters_once(stage.engine.database)
     assert await disposition(stage) == ""
 
 
@@ -68,7 +68,7 @@ async def who_replaces_a_run_waits_for_none_of_its_letters(stage: Stage) -> None
     async with stage.engine.database.transaction() as first, stage.impatient() as other:
         await first.fetch("select from holdfast.dead_letter where dead_letter_id = $1 for update", letter)
         assert not await other.fetch(sql("close_replaced"), None, 10, "x")
-    await adopt_once(stage.engine.database)
+    await repair_letters_once(stage.engine.database)
     assert await disposition(stage) == "superseded"
 
 

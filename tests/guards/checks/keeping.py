@@ -157,7 +157,7 @@ async def a_span_does_not_lead_back_to_a_block_before(stage: Stage) -> None:
     await entering
     newest = await stage.value("select max(first_id) from holdfast.block")
     assert await stage.value("select last_value from holdfast.span") > newest
-    # One that older workers led back is brought forward again.
+    # A span that was set back is brought forward again.
     await database.fetch("select setval('holdfast.span', $1::bigint + 2)", first)
     await begin_today(database)
     assert int(await stage.dispatcher.runs.start(a_flow("a>b"))) > newest

@@ -56,5 +56,5 @@ async def a_generation_that_was_rolled_back_keeps_its_rows(stage: Stage) -> None
     [owed] = await stage.engine.database.fetch(sql("owed_rows"), 10)
     await roll_back(stage.engine.database, 1, "orders", 2, BY, is_kept=True)
     assert await take_back_once(stage.engine.database) == 0
-    await stage.engine.database.fetch(sql("take_owed"), generation_id, [owed["task_id"]])
+    await stage.engine.database.fetch(sql("remove_owed_rows"), generation_id, [owed["task_id"]])
     assert await stage.value("select count(*) from holdfast_data.orders_v2") == 1

@@ -37,7 +37,7 @@ async def a_letter_that_was_left_stays_left_whatever_becomes_of_its_node(stage: 
 async def the_letter_of_a_node_that_waits_again_is_not_resolved(stage: Stage) -> None:
     run = await a_rejection(stage)
     await stage.dispatcher.runs.retry(run)
-    assert not await stage.engine.database.fetch(sql("resolve_mended"), None, 10, "x")
+    assert not await stage.engine.database.fetch(sql("resolve_completed_nodes"), None, 10, "x")
 
 
 @check
@@ -54,7 +54,7 @@ async def who_ends_a_node_waits_for_none_of_its_letters(stage: Stage) -> None:
     await stage.engine.database.fetch("update holdfast.dead_letter set " + _AGAIN)
     async with stage.engine.database.transaction() as first, stage.impatient() as other:
         await first.fetch(HELD)
-        assert not await other.fetch(sql("resolve_mended"), None, 10, "x")
+        assert not await other.fetch(sql("resolve_completed_nodes"), None, 10, "x")
     await stage.engine.database.fetch("delete from holdfast.dead_letter where fingerprint = 'fingerprint'")
 
 

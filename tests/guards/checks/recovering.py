@@ -13,7 +13,7 @@ from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, TRANSITIONS, 
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.campaigns.commands import start_campaign
 from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
-from holdfast.engine.lifecycle.dead_letters.sweep import adopt_once, sweep_once
+from holdfast.engine.lifecycle.dead_letters.sweep import repair_letters_once, sweep_once
 from holdfast.store.statements import sql
 from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 
@@ -137,7 +137,7 @@ async def only_a_letter_that_retried_is_roused(stage: Stage) -> None:
     )
     await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
     await stage.engine.database.fetch("update holdfast.dead_letter set wants_sweep = false")
-    await adopt_once(stage.engine.database)
+    await repair_letters_once(stage.engine.database)
     rows = await stage.engine.database.fetch("select wants_sweep from holdfast.dead_letter order by dead_letter_id")
     assert [row[0] for row in rows] == [True, False, False]
 
@@ -146,13 +146,13 @@ async def only_a_letter_that_retried_is_roused(stage: Stage) -> None:
 async def a_letter_under_way_is_not_roused(stage: Stage) -> None:
     task_id, _ = await a_letter(stage)
     await stage.dispatcher.redrive(task_id)
-    assert await adopt_once(stage.engine.database) == 0
+    assert await repair_letters_once(stage.engine.database) == 0
 
 
 @check
 async def only_a_letter_that_was_asked_for_is_parked(stage: Stage) -> None:
     """When its task was canceled; one that somebody left, a campaign's and one in other hands stay as they are."""
-    park, database = sql("park_left"), stage.engine.database
+    park, database = sql("park_abandoned_dead_letters"), stage.engine.database
     task_id, letter_id = await a_letter(stage)
     await stage.dispatcher.redrive(task_id)
     await stage.dispatcher.cancel(task_id)
@@ -182,20 +182,8 @@ async def sweeps_do_not_wait_for_one_another(stage: Stage) -> None:
             "select from holdfast.dead_letter where dead_letter_id = any($1) for update", [letter_id, held_id]
         )
         assert not await other.fetch(sql("lock_letters"), [letter_id])
-        assert not await other.fetch(sql("rouse_forgotten"), 10)
-    assert await adopt_once(stage.engine.database) == 1
-
-
-@check
-async def a_task_is_adopted_once_and_only_if_it_failed(stage: Stage) -> None:
-    failed, canceled = await a_failed_task(stage.dispatcher), await a_canceled_task(stage.dispatcher)
-    await stage.engine.database.fetch("delete from holdfast.dead_letter")
-    await stage.engine.database.fetch("update holdfast.ended set has_letter = null")
-    for expected in (1, 0):
-        ids = [int(failed), int(canceled)]
-        adopted = await stage.engine.database.fetch(sql("adopt_tasks"), ids, ["f"] * 2, ["lost"] * 2)
-        assert len(adopted) == expected
-    assert len(await stage.dispatcher.letters(failed)) == 1 and not await stage.dispatcher.letters(canceled)
+        assert not await other.fetch(sql("requeue_stale_dead_letters"), 10)
+    assert await repair_letters_once(stage.engine.database) == 1
 
 
 @check

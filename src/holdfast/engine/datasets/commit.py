@@ -34,7 +34,7 @@ _LOCK_FENCE = sql("lock_fence")
 _LOCK_GENERATIONS = sql("lock_generations")
 _LOCK_DATASETS = sql("lock_datasets")
 _TAKE_STAGE = sql("take_stage")
-_TAKE_BACK = sql("take_back")
+_REMOVE_APPENDED_ROWS = sql("remove_appended_rows")
 _MOVE_STAGED = sql("move_staged")
 _ADD_COMMIT = sql("add_commit")
 
@@ -127,7 +127,7 @@ async def _move(
     is_again = may_be_again and (generation_id, partition) not in touched
     if is_again and not generation["is_keyed"]:
         # Run again, the task brings its rows again; without a key its earlier ones must go, wherever they are.
-        taken_back = await session.fetchval(_TAKE_BACK, generation_id, partition, report.task_id)
+        taken_back = await session.fetchval(_REMOVE_APPENDED_ROWS, generation_id, partition, report.task_id)
     touched.add((generation_id, partition))
     staged, removed, added = await session.fetchrow(_MOVE_STAGED, generation_id, *here, partition, mode)
     if staged != commit.rows:

@@ -30,12 +30,12 @@ _BUILDS_LEFT = sql("builds_left")
 _BUILDS_TO_CANCEL = sql("builds_to_cancel")
 _SUPERSEDE = sql("supersede")
 _CUT_OVER = sql("cut_over")
-_SHOW_GENERATION = sql("show_generation")
+_REFRESH_DATASET_VIEW = sql("refresh_dataset_view")
 _ROLL_BACK = sql("roll_back")
 _PREVIOUS_GENERATION = sql("previous_generation")
 _GENERATIONS_LEAVING = sql("generations_leaving")
 _LOCK_LEAVING = sql("lock_leaving")
-_UNMAKE_GENERATION = sql("unmake_generation")
+_DROP_GENERATION_TABLES = sql("drop_generation_tables")
 _FORGET_STAGES = sql("forget_stages")
 _END_GENERATION = sql("end_generation")
 
@@ -96,7 +96,7 @@ async def cut_over_in(
 async def _show(session: Session, dataset_id: int, version: int, asking: CutoverRequest) -> None:
     await session.fetch(_SUPERSEDE, dataset_id)
     assert await session.fetch(_CUT_OVER, dataset_id, version, asking.actor, asking.reason)
-    await session.fetch(_SHOW_GENERATION, dataset_id, False)
+    await session.fetch(_REFRESH_DATASET_VIEW, dataset_id, False)
 
 
 async def roll_back(
@@ -193,7 +193,7 @@ async def _unmake(database: Database, generation_id: int) -> None:
         async with database.transaction() as session:
             if await session.fetch(_LOCK_LEAVING, generation_id):
                 await session.fetch(_FORGET_STAGES, generation_id)
-                await session.fetch(_UNMAKE_GENERATION, generation_id)
+                await session.fetch(_DROP_GENERATION_TABLES, generation_id)
                 assert await session.fetch(_END_GENERATION, generation_id)
     except LOCK_CONFLICT:
         return

@@ -23,9 +23,9 @@ _SCHEMA_EXISTS = sql("schema_exists")
 _LOCK_DATASET = sql("lock_dataset")
 _FIND_GENERATION = sql("find_generation")
 _ADD_GENERATION = sql("add_generation")
-_MAKE_GENERATION = sql("make_generation")
+_CREATE_GENERATION_TABLES = sql("create_generation_tables")
 _CUT_OVER = sql("cut_over")
-_SHOW_GENERATION = sql("show_generation")
+_REFRESH_DATASET_VIEW = sql("refresh_dataset_view")
 _ADD_BUILDS = sql("add_builds")
 _COUNT_ROWS = sql("count_rows")
 _LIST_GENERATIONS = sql("list_generations")
@@ -119,10 +119,10 @@ async def _make(session: Session, tenant_id: int, known: Any, dataset: Dataset) 
     columns, types = list(dataset.columns), [str(kind) for kind in dataset.columns.values()]
     shape = (columns, types, list(dataset.key))
     generation_id = await session.fetchval(_ADD_GENERATION, tenant_id, known["dataset_id"], dataset.version, *shape)
-    await session.fetch(_MAKE_GENERATION, generation_id)
+    await session.fetch(_CREATE_GENERATION_TABLES, generation_id)
     if known["current_version"] is None:
         await session.fetch(_CUT_OVER, known["dataset_id"], dataset.version, "", "the first version")
-        await session.fetch(_SHOW_GENERATION, known["dataset_id"], True)
+        await session.fetch(_REFRESH_DATASET_VIEW, known["dataset_id"], True)
 
 
 async def add_builds(session: Session, generation: Generation, task_ids: Iterable[int]) -> None:

@@ -15,7 +15,7 @@ from holdfast.store.statements import sql
 _OWE_ROWS = sql("owe_rows")
 _OWED_ROWS = sql("owed_rows")
 _LOCK_GENERATIONS = sql("lock_generations")
-_TAKE_OWED = sql("take_owed")
+_REMOVE_OWED_ROWS = sql("remove_owed_rows")
 
 TAKE_BATCH = 100
 
@@ -36,5 +36,5 @@ async def take_back_once(database: Database) -> int:
     for generation_id, rows in groupby(owed, key=lambda row: row["generation_id"]):
         async with database.transaction() as session:
             await session.fetch(_LOCK_GENERATIONS, [generation_id], [])
-            await session.fetch(_TAKE_OWED, generation_id, [row["task_id"] for row in rows])
+            await session.fetch(_REMOVE_OWED_ROWS, generation_id, [row["task_id"] for row in rows])
     return len(owed)

@@ -18,7 +18,7 @@ from holdfast.engine.datasets.cutover import finish_rollbacks_once
 from holdfast.engine.datasets.stage import SWEEP_BATCH, forget_commits_once, sweep_stages_once
 from holdfast.engine.datasets.take_back import TAKE_BATCH, take_back_once
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.dead_letters.sweep import ADOPT_BATCH, adopt_once, sweep_once
+from holdfast.engine.lifecycle.dead_letters.sweep import REPAIR_BATCH, repair_letters_once, sweep_once
 from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
 from holdfast.engine.lifecycle.runs.commands import finish_cancels_once
 from holdfast.engine.lifecycle.runs.items import move_items_once
@@ -111,7 +111,7 @@ class Loops:
             group.create_task(self._repeat("republish", self.republish, REPUBLISH_SECONDS))
             group.create_task(self._repeat("sweep", self.sweep, loops.sweep_seconds))
             group.create_task(self._repeat("campaigns", self.campaigns, loops.sweep_seconds))
-            group.create_task(self._repeat("adopt", self.adopt, RETAIN_SECONDS))
+            group.create_task(self._repeat("repair letters", self.repair_letters, RETAIN_SECONDS))
             group.create_task(self._repeat("vacuum", self.vacuum, loops.vacuum_seconds))
             group.create_task(self._repeat("retain", self.retain, RETAIN_SECONDS))
             group.create_task(self._repeat("count", self.count, COUNT_SECONDS))
@@ -229,9 +229,9 @@ class Loops:
         await publish_and_propagate(self._engine, moved.notifications)
         return CAMPAIGN_SECONDS if moved.under_way else None
 
-    async def adopt(self) -> float | None:
-        """Open the letters that older workers did not."""
-        return PAGE_SECONDS if await adopt_once(self._engine.database) >= ADOPT_BATCH else None
+    async def repair_letters(self) -> float | None:
+        """Bring letters up to date that a settlement did not update; soon again while there are more."""
+        return PAGE_SECONDS if await repair_letters_once(self._engine.database) >= REPAIR_BATCH else None
 
     async def vacuum(self) -> float | None:
         await vacuum_once(self._engine.database)

@@ -27,7 +27,7 @@ _LOCK_SPANS = sql("lock_spans")
 _ENTER_BLOCK = sql("enter_block")
 _WAIT_BRIEFLY = sql("wait_briefly")
 _OLD_BLOCKS = sql("old_blocks")
-_FOLD_BLOCK = sql("fold_block")
+_COMPACT_BLOCK = sql("compact_block")
 _LOCK_BLOCKS = sql("lock_blocks")
 _FORGET_EVENTS = sql("forget_events")
 _FORGET_WORKERS = sql("forget_workers")
@@ -148,7 +148,7 @@ async def fold_old(database: Database, *, days: float) -> Retained:
 
 async def _fold(session: Session, block: int, days: float) -> str:
     await session.execute(_WAIT_BRIEFLY)
-    came_to = await session.fetchval(_FOLD_BLOCK, block, days, KEPT_MAX)
+    came_to = await session.fetchval(_COMPACT_BLOCK, block, days, KEPT_MAX)
     if came_to == "in use":
         raise _InUse
     return str(came_to)

@@ -40,7 +40,6 @@ NOTIFY_USAGE_MAX = 0.1
 CONNECTION_SHARE_MAX = 0.9
 BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
-WALLS_SINCE = 18
 SEQUENCE_SHARE_MAX = 0.5
 REPLACED_SECONDS = 7 * 86_400.0
 """For so long a check-up says that the server was replaced."""
@@ -88,8 +87,7 @@ async def check_up(
             found += _rights(await database.fetchrow(_RIGHTS))
             found.append(_instant(await database.fetchrow(_INSTANT)))
             found.append(_sequences(await database.fetch(_SEQUENCES, SEQUENCE_SHARE_MAX)))
-            if version >= WALLS_SINCE:
-                found += _walls(await database.fetchrow(_WALLS), await database.fetchrow(_TENANT_ROLE))
+            found += _walls(await database.fetchrow(_WALLS), await database.fetchrow(_TENANT_ROLE))
             found += _work(await database.fetchrow(_WORK, silent_seconds))
         if version >= len(known()):
             found.append(_epoch(await database.fetchrow(_EPOCH)))

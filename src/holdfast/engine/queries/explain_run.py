@@ -43,7 +43,7 @@ from holdfast.store.statements import sql
 _LAST_FAILURES = sql("last_failures")
 _WAITING = sql("waiting_counts")
 _SHOW_RUN = sql("show_run")
-_FIND_PLACE = sql("find_place")
+_LOCATE_TASK = sql("locate_task")
 
 VALUE_CHARACTERS_MAX = 80
 _LETTERS = {"h": NodePosition.HELD, "m": NodePosition.ITEMS, "s": NodePosition.CHILD, "w": NodePosition.WAIT}
@@ -62,7 +62,7 @@ async def why(
     try:
         return await why_task(database, catalog, tenant_id, task_id, silent_seconds=silent_seconds)
     except NotFound:
-        place = await database.fetchrow(_FIND_PLACE, task_id, tenant_id)
+        place = await database.fetchrow(_LOCATE_TASK, task_id, tenant_id)
         if place is None:
             raise
     if place["node_no"] is None:
@@ -139,7 +139,7 @@ async def _why_bare(database: Database, catalog: Catalog, tenant_id: int, run_id
     row, snapshot, nodes = await read_run(database, catalog, tenant_id, run_id)
     plan, own = snapshot.plan, nodes[node_no]
     node, states = plan.nodes[node_no], [one["state"] for one in nodes]
-    position = _LETTERS.get(own["letter"] or "") if own["state"] in ("blocked", "running") else None
+    position = _LETTERS.get(own["state_code"] or "") if own["state"] in ("blocked", "running") else None
     position = position or NodePosition(own["state"])
     blamed = cause_of(plan, states, node_no) if position is NodePosition.UPSTREAM_FAILED else None
     condition, value = "", ""
@@ -170,7 +170,9 @@ async def _why_bare(database: Database, catalog: Catalog, tenant_id: int, run_id
 
 def _waits(plan: Plan, nodes: Sequence[Any]) -> tuple[tuple[str, WaitFacts], ...]:
     """The first few nodes that wait for somebody or something outside."""
-    waiting = [(plan.nodes[one["node_no"]], one) for one in nodes if one["letter"] == "w" and one["state"] == "running"]
+    waiting = [
+        (plan.nodes[one["node_no"]], one) for one in nodes if one["state_code"] == "w" and one["state"] == "running"
+    ]
     return tuple(
         (node.name, wait_facts(node, wait_key=row["wait_key"], deadline=row["deadline"]))
         for node, row in waiting[:NAMES_MAX]

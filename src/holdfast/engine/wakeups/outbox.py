@@ -25,8 +25,8 @@ _RETURN = sql("return_hints")
 _REMIND = sql("remind_hints")
 _CLEAR = sql("clear_hints")
 _FILL = sql("fill_hints")
-_AWAY = sql("tell_carrier_away")
-_BACK = sql("tell_carrier_back")
+_AWAY = sql("record_carrier_outage")
+_BACK = sql("record_carrier_recovery")
 _LOCK_TIMEOUT = "set local lock_timeout = '3s'"
 
 TAKE_BATCH = 200

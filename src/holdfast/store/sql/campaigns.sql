@@ -3,10 +3,10 @@
 -- a letter nothing begins.
 with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
-  from holdfast.letter_to_go d
+  from holdfast.redrivable_dead_letters d
   where d.tenant_id = $1 and d.fingerprint = $2
 ),
-fresh as (
+inserted as (
   insert into holdfast.campaign (
     tenant_id, fingerprint, name, reason, started_by, changed_by, needs_approval, newer_than, canary, at_once, state,
     upto_id, lane_ids, total
@@ -19,14 +19,14 @@ fresh as (
   on conflict (tenant_id, fingerprint) where state not in ('completed', 'aborted') do nothing
   returning campaign_id, tenant_id, total
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.started', '{}', '{}',
     jsonb_build_object('campaign_id', campaign_id, 'actor', $5::text, 'reason', $4::text, 'letters', total)
-  from fresh
+  from inserted
 )
 select campaign_id
-from fresh;
+from inserted;
 
 -- name: moving_campaigns
 -- Campaigns that a pass may do something about: those under way, and those whose letters are still out. The next page.
@@ -140,7 +140,7 @@ closed as (
     and d.state = 'retrying'
   returning d.tenant_id, d.task_id, d.attempts, d.state, d.disposition, d.disposition_reason
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.' || state, array_agg(task_id), array_agg(attempts),
     jsonb_build_object('actor', $2::text, 'reason', disposition_reason, 'disposition', disposition, 'campaign_id', $1::int)
@@ -195,7 +195,7 @@ found as materialized (
     ) as is_paused
   from looked l
   where exists (
-      select from holdfast.letter_to_go g
+      select from holdfast.redrivable_dead_letters g
       where g.dead_letter_id = l.dead_letter_id
       offset 0
     )
@@ -229,7 +229,7 @@ with found as materialized (
       from unnest($5::bigint[]) as k (dead_letter_id)
       cross join lateral (
         select g.dead_letter_id
-        from holdfast.letter_to_go g
+        from holdfast.redrivable_dead_letters g
         where g.dead_letter_id = k.dead_letter_id and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
         limit 1
       ) g
@@ -277,7 +277,7 @@ with moved as (
   where c.campaign_id = $1 and c.state = $2 and (c.state, c.note) is distinct from ($3, $4)
   returning c.tenant_id, c.campaign_id, c.state, c.note
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.' || state, '{}', '{}',
     jsonb_build_object('campaign_id', campaign_id, 'actor', $5::text, 'note', note)
@@ -298,7 +298,7 @@ with approved as (
     and not holdfast.is_same_person(c.tenant_id, coalesce(c.resumed_by, c.started_by), $3)
   returning c.tenant_id, c.campaign_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.approved', '{}', '{}', jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text)
   from approved
@@ -308,7 +308,7 @@ from approved;
 
 -- name: abort_campaign
 -- Release nothing more, ever. What is out goes on and is counted.
-with held as materialized (
+with locked as materialized (
   select c.campaign_id, c.state
   from holdfast.campaign c
   where c.campaign_id = $1 and c.tenant_id = $2
@@ -318,11 +318,11 @@ with held as materialized (
 aborted as (
   update holdfast.campaign c
   set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
-  from held
-  where c.campaign_id = held.campaign_id
-  returning c.tenant_id, c.campaign_id, held.state as was
+  from locked
+  where c.campaign_id = locked.campaign_id
+  returning c.tenant_id, c.campaign_id, locked.state as was
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.aborted', '{}', '{}',
     jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
@@ -339,7 +339,7 @@ with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id,
     array_agg(distinct d.lane_id) filter (where d.lane_id is not null) as lane_ids
   from holdfast.campaign c
-  left join holdfast.letter_to_go d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
+  left join holdfast.redrivable_dead_letters d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
   where c.campaign_id = $1
   group by c.campaign_id
 ),
@@ -359,7 +359,7 @@ resumed as (
   where c.campaign_id = found.campaign_id and c.tenant_id = $2 and c.state = 'stopped'
   returning c.tenant_id, c.campaign_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.resumed', '{}', '{}',
     jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)

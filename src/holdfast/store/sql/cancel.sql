@@ -3,7 +3,7 @@
 -- is judged on the locked row alone: what this statement saw before it waited for the lock may be out of date. An
 -- attempt that asserts its lease in a transaction of its own is not waited for: it is only asked to stop, and others
 -- locked here would miss their heartbeats meanwhile.
-with held as materialized (
+with locked as materialized (
   select t.task_id, t.state, t.is_retrying, t.cancel_at is not null as is_canceling
   from holdfast.live t
   where t.task_id = any($1::bigint[]) and t.tenant_id = $2
@@ -14,48 +14,48 @@ asked as (
   update holdfast.live t
   set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3)),
     cancel_actor = coalesce(t.cancel_actor, $5), cancel_reason = coalesce(t.cancel_reason, $4)
-  where t.task_id = any(array(select task_id from held where state = 'r'))
+  where t.task_id = any(array(select task_id from locked where state = 'r'))
   returning t.task_id, t.worker_id
 ),
-gone as (
+deleted as (
   delete from holdfast.live t
-  where t.task_id = any(array(select task_id from held where state <> 'r'))
+  where t.task_id = any(array(select task_id from locked where state <> 'r'))
   returning t.*
 ),
-over as (
+ended_tasks as (
   insert into holdfast.ended (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
     state, created_at, ended_at, reason, actor, input, tags, key, run_id, node_no
   )
-  select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
-    gone.max_losses, gone.retries, gone.losses, gone.generation, 'x', coalesce(b.created_at, holdfast.instant()),
-    holdfast.instant(), $4, $5, b.input, b.tags, b.key, gone.run_id, gone.node_no
-  from gone
-  left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
+  select deleted.task_id, deleted.tenant_id, deleted.lane_id, deleted.policy_id, deleted.attempt, deleted.priority, deleted.max_retries,
+    deleted.max_losses, deleted.retries, deleted.losses, deleted.generation, 'x', coalesce(b.created_at, holdfast.instant()),
+    holdfast.instant(), $4, $5, b.input, b.tags, b.key, deleted.run_id, deleted.node_no
+  from deleted
+  left join lateral (select * from holdfast.body b where b.task_id = deleted.task_id limit 1) b on true
 ),
-kept as (
+recorded as (
   insert into holdfast.attempt (
     task_id, started_at, ended_at, attempt, tenant_id, worker_id, generation, state, lease_token
   )
   select task_id, started_at, holdfast.instant(), attempt, tenant_id, worker_id, generation, 'x', lease_token
-  from gone
+  from deleted
   where state = 'v'
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.canceled', array_agg(task_id), array_agg(attempt)
-  from gone
+  from deleted
   group by tenant_id
 )
-select gone.task_id, 'canceled' as state, gone.is_awaited, gone.run_id, gone.node_no, held.state::text as was,
-  held.is_retrying, held.is_canceling, null::bigint as worker_id
-from gone
-join held on held.task_id = gone.task_id
+select deleted.task_id, 'canceled' as state, deleted.is_awaited, deleted.run_id, deleted.node_no, locked.state::text as was,
+  locked.is_retrying, locked.is_canceling, null::bigint as worker_id
+from deleted
+join locked on locked.task_id = deleted.task_id
 union all
-select asked.task_id, 'canceling', false, null, null, held.state::text, held.is_retrying, held.is_canceling,
+select asked.task_id, 'canceling', false, null, null, locked.state::text, locked.is_retrying, locked.is_canceling,
   asked.worker_id
 from asked
-join held on held.task_id = asked.task_id;
+join locked on locked.task_id = asked.task_id;
 
 -- name: retry_now
 -- A retry that waits becomes claimable at once.

@@ -62,7 +62,7 @@ select current_user as role,
   pg_has_role((select relowner from pg_class where oid = 'holdfast.body'::regclass), 'member') as is_owner;
 
 -- name: checkup_instant
--- Whether the engine's clock is the one that the migrations made, and how far it is from the database's own.
+-- Whether the engine's clock is the one that the schema made, and how far it is from the database's own.
 select pg_get_function_sqlbody(p.oid) is not distinct from 'RETURN statement_timestamp()' and p.provolatile = 's' as is_own,
   extract(epoch from holdfast.instant() - statement_timestamp())::double precision as ahead_seconds
 from pg_proc p

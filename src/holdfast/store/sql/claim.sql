@@ -1,4 +1,4 @@
--- name: heads
+-- name: lane_heads
 -- The oldest queued task of every lane and priority that this worker may run, of its own tenant: one index probe each,
 -- and one more for the oldest node behind a plain task. The ids of nodes are the upper half of a block, and every half
 -- begins at a multiple of five thousand million (tenants do not see blocks): what comes first past the next of them is
@@ -8,7 +8,7 @@
 with recursive head as (
   select l.lane_id, l.queue_id, h.priority, h.task_id, h.is_node, b.breaker_id,
     coalesce(b.state <> 'c', false) as is_on_trial,
-    exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared
+    exists (select from holdfast.quota k where k.share is not null and holdfast.quota_covers(k, l)) as is_shared
   from holdfast.lane l
   join holdfast.queue q on q.queue_id = l.queue_id
   left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
@@ -52,7 +52,7 @@ left join lateral (
 join holdfast.queue q on q.queue_id = head.queue_id
 join holdfast.tenant n on n.tenant_id = q.tenant_id;
 
--- name: heads_from
+-- name: lane_heads_from
 -- The same, not from the beginning of every lane but from where this worker left off: while an old snapshot is open, rows
 -- that were taken can neither be removed nor be marked as dead, and a look would pass all of them each time. Given are
 -- the parts of lanes to look at, from ($5, $6) up to before ($7, $8); a lane of which none is given is looked at whole.
@@ -64,7 +64,7 @@ with recursive given as materialized (
 ),
 part as materialized (
   select l.lane_id, l.queue_id, b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial,
-    exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared,
+    exists (select from holdfast.quota k where k.share is not null and holdfast.quota_covers(k, l)) as is_shared,
     coalesce(given.low_priority, -1::smallint) as low_priority, coalesce(given.low_id, 0) as low_id,
     coalesce(given.high_priority, 32767::smallint) as high_priority, coalesce(given.high_id, 0) as high_id
   from holdfast.lane l
@@ -159,7 +159,7 @@ taken as (
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no, t.priority
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.started', array_agg(task_id), array_agg(attempt)
   from taken
@@ -201,7 +201,7 @@ with taken as (
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.started', array[task_id], array[attempt]
   from taken
@@ -217,7 +217,7 @@ select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > hol
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
   (select w.state from holdfast.worker w where w.worker_id = $2 and w.tenant_id = t.tenant_id) as worker_state,
   b.breaker_id, coalesce(b.state <> 'c', false) as is_on_trial, n.tenant_id, n.max_running is not null as is_tenant_limited,
-  exists (select from holdfast.quota k where k.share is not null and holdfast.covers(k, l)) as is_shared,
+  exists (select from holdfast.quota k where k.share is not null and holdfast.quota_covers(k, l)) as is_shared,
   l.action = any($3::text[]) and ($4::text[] is null or q.name = any($4)) as is_served
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
@@ -230,7 +230,7 @@ where t.task_id = $1;
 -- Where a node of a run stands that has no live task: it waits, was passed over, or is over. Told to workers of its own
 -- tenant only.
 select n.state
-from (select w.run_id, w.node_no from holdfast.place($1) w where w.item_no is null limit 1) w
+from (select w.run_id, w.node_no from holdfast.locate_task($1) w where w.item_no is null limit 1) w
 join holdfast.run r on r.run_id = w.run_id
 join holdfast.worker c on c.worker_id = $2 and c.tenant_id = r.tenant_id
 cross join lateral (select n.state from holdfast.nodes_of(r.run_id) n where n.node_no = w.node_no limit 1) n;
@@ -297,7 +297,7 @@ where pg_try_advisory_xact_lock(1752132965, q.queue_id);
 -- The same for a named task of one limited queue, which waits: its transaction holds nothing yet.
 select pg_advisory_xact_lock(1752132965, $1);
 
--- name: rooms
+-- name: remaining_capacity
 -- How many tasks limited queues may start now. Counted from leased rows under `try_limits`: nothing to leak. A bucket of
 -- starts holds one second's worth, at least one, and begins full. Mind that `greatest` passes over nulls: what is not
 -- limited, or never counted, is told apart first.
@@ -308,14 +308,14 @@ select q.queue_id,
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) as running_room,
-  floor(holdfast.starts_now(q))::int as starts_room
+  floor(holdfast.available_starts(q))::int as starts_room
 from holdfast.queue q
 where q.queue_id = any($1::int[]);
 
 -- name: spend_starts
 -- Take tokens from the starts-per-second buckets of queues, under `try_limits`.
 update holdfast.queue q
-set starts_left = greatest(0, holdfast.starts_now(q) - s.started),
+set starts_left = greatest(0, holdfast.available_starts(q) - s.started),
   starts_counted_at = greatest(q.starts_counted_at, holdfast.instant())
 from unnest($1::int[], $2::int[]) as s (queue_id, started)
 where q.queue_id = s.queue_id and q.queue_id = any($1::int[]) and q.starts_per_second is not null;

@@ -5,17 +5,17 @@ from holdfast.lane l
 where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id);
 
 -- name: queued_counts
--- How many tasks of some lanes are queued, each counted to a bound (see holdfast.queued_in).
+-- How many tasks of some lanes are queued, each counted to a bound (see holdfast.queued_by_lane).
 select q.lane_id, q.tasks
-from holdfast.queued_in($1::int[], $2::bigint) q;
+from holdfast.queued_by_lane($1::int[], $2::bigint) q;
 
 -- name: held_counts
--- Running, reserved and waiting tasks per queue, of so many of them (see holdfast.held_in).
+-- Running, reserved and waiting tasks per queue, of so many of them (see holdfast.running_and_waiting_by_lane).
 select l.queue_id,
   coalesce(sum(h.tasks) filter (where h.state = 'r'), 0)::bigint as running,
   coalesce(sum(h.tasks) filter (where h.state = 'w' and h.is_retrying), 0)::bigint as retrying,
   coalesce(sum(h.tasks) filter (where h.state = 'v' or (h.state = 'w' and not h.is_retrying)), 0)::bigint as delayed
-from holdfast.held_in($1, $2) h
+from holdfast.running_and_waiting_by_lane($1, $2) h
 join holdfast.lane l on l.lane_id = h.lane_id
 group by l.queue_id;
 
@@ -36,15 +36,15 @@ join holdfast.lane l on l.lane_id = e.lane_id
 group by l.queue_id;
 
 -- name: completed_counts
--- Completed tasks per queue: what was counted, and what so many events tell that came since (see holdfast.completed_of).
+-- Completed tasks per queue: what was counted, and what so many events tell that came since (see holdfast.completed_by_lane).
 select l.queue_id, sum(c.tasks)::bigint as completed
-from holdfast.completed_of($1::int, $2::bigint) c
+from holdfast.completed_by_lane($1::int, $2::bigint) c
 join holdfast.lane l on l.lane_id = c.lane_id
 group by l.queue_id;
 
 -- name: uncounted_events
 -- How many events came since completions were counted, to a bound.
-select holdfast.uncounted($1::bigint);
+select holdfast.uncounted_events($1::bigint);
 
 -- name: counting_pays
 -- Whether so many events came since completions were counted, and not many more would be looked at in vain: while a
@@ -79,7 +79,7 @@ select holdfast.count_completed($1::boolean);
 -- first. The row without a queue says whether any were left out.
 with looks as materialized (
   select n.id, n.is_edge
-  from holdfast.newest('open runs', $1, 0, 9223372036854775807, $3) n
+  from holdfast.newest_ids('open runs', $1, 0, 9223372036854775807, $3) n
 ),
 open as materialized (
   select r.run_id, r.snapshot_id, r.nodes, r.pending - r.active as blocked

@@ -28,9 +28,9 @@ insert into holdfast.dataset_generation (tenant_id, dataset_id, version, columns
 values ($1, $2, $3, $4, $5, $6)
 returning generation_id;
 
--- name: make_generation
+-- name: create_generation_tables
 -- Make the tables of a generation.
-select holdfast.make_generation($1);
+select holdfast.create_generation_tables($1);
 
 -- name: open_stage
 -- Begin a part of a running attempt, and remember that its task writes to the generation. The lease is the fence: an
@@ -111,14 +111,14 @@ delete from holdfast.dataset_stage s
 where s.task_id = $1 and s.lease_token = $2 and s.part = $3 and s.generation_id = $4 and s.rows = $5
 returning s.mode, s.partition;
 
--- name: take_back
+-- name: remove_appended_rows
 -- Take out what earlier generations of a task, and the tasks in whose place it is there, appended without a key: to this
 -- partition, and whatever they owe elsewhere.
-select holdfast.take_back($1, $2, $3) + sum(holdfast.take_back_owed($1, t.first_id, t.last_id))::bigint as removed
+select holdfast.remove_appended_rows($1, $2, $3) + sum(holdfast.remove_owed_rows($1, t.first_id, t.last_id))::bigint as removed
 from (
   select $3::bigint as first_id, $3::bigint as last_id
   union all
-  select b.first_id, b.last_id from holdfast.stood_before($3) b
+  select b.first_id, b.last_id from holdfast.predecessor_tasks($3) b
 ) t;
 
 -- name: owe_rows
@@ -176,12 +176,12 @@ where r.state = 'c' and g.state in ('b', 'c')
 order by o.generation_id, o.task_id
 limit $1;
 
--- name: take_owed
+-- name: remove_owed_rows
 -- Take back what some tasks owe to a generation, while it takes rows, and count these. Under its lock.
 update holdfast.dataset_generation g
 set rows = g.rows - taken.removed
 from (
-  select coalesce(sum(holdfast.take_back_owed($1, t.task_id, t.task_id)), 0)::bigint as removed
+  select coalesce(sum(holdfast.remove_owed_rows($1, t.task_id, t.task_id)), 0)::bigint as removed
   from unnest($2::bigint[]) as t (task_id)
   join holdfast.dataset_generation o on o.generation_id = $1 and o.state in ('b', 'c')
 ) taken
@@ -201,7 +201,7 @@ with counted as (
   where g.generation_id = $4 and g.state in ('b', 'c')
   returning g.generation_id, g.tenant_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dataset.committed', array[$1::bigint], array[$2::int],
     jsonb_build_object('generation_id', generation_id, 'mode', $5::text, 'partition', $6::text, 'added', $8::bigint,
@@ -236,7 +236,7 @@ returning s.part;
 
 -- name: forget_commits
 -- Forget commits that are older than promised, some at a time; answers how many. The rows stay.
-with gone as (
+with deleted as (
   delete from holdfast.dataset_commit c
   where ctid = any(array(
     select o.ctid
@@ -248,4 +248,4 @@ with gone as (
   returning c.task_id
 )
 select count(*)
-from gone;
+from deleted;

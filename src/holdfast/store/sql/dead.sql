@@ -1,8 +1,8 @@
--- name: tell_letters
+-- name: update_dead_letters_after_settle
 -- Tasks were settled after a re-drive. Completed ($1): whatever was open about them is resolved. Failed for good again
 -- ($2, of the runs $3): letters that retried them, or their run, have something to be judged again and keep their count.
 -- All locked in one order, after the tasks and before any run.
-with held as materialized (
+with locked as materialized (
   select d.dead_letter_id, d.task_id = any($1::bigint[]) as is_done
   from holdfast.dead_letter d
   where (d.task_id = any($1::bigint[]) and d.state in ('open', 'retry_requested', 'retrying', 'ignored'))
@@ -13,13 +13,13 @@ with held as materialized (
 roused as (
   update holdfast.dead_letter d
   set wants_sweep = true
-  where d.dead_letter_id = any(array(select dead_letter_id from held where not is_done))
+  where d.dead_letter_id = any(array(select dead_letter_id from locked where not is_done))
 ),
 done as (
   update holdfast.dead_letter d
   set state = 'resolved', disposition = 'retry_succeeded', actor = $4, wants_sweep = false,
     disposition_reason = 'a later attempt completed', changed_at = holdfast.instant()
-  where d.dead_letter_id = any(array(select dead_letter_id from held where is_done))
+  where d.dead_letter_id = any(array(select dead_letter_id from locked where is_done))
   returning d.tenant_id, d.task_id, d.attempts
 )
 insert into holdfast.event (tenant_id, kind, task_ids, attempts)
@@ -39,7 +39,7 @@ limit $2;
 -- name: lock_letters
 -- Letters of plain tasks under their locks, with what the sweep judges by: a task outside a flow is its own run. Rows
 -- that another sweep holds are its business. Letters of a campaign are the campaign's.
-with held as materialized (
+with locked as materialized (
   select d.*
   from holdfast.dead_letter d
   where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying') and d.wants_sweep
@@ -47,9 +47,9 @@ with held as materialized (
   order by d.dead_letter_id
   for update of d skip locked
 )
-select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatches_max,
-  held.dispatched_at,
-  'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
+select locked.dead_letter_id, locked.task_id, locked.node_no, locked.tenant_id, locked.state, locked.dispatches, locked.dispatches_max,
+  locked.dispatched_at,
+  'retry' = any(locked.recovery_options) as can_retry, holdfast.instant() as at,
   coalesce(t.tenant_id, e.tenant_id, a.tenant_id) as owner_id,
   case
     when t.task_id is not null then 'active'
@@ -59,20 +59,20 @@ select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.sta
     else 'gone'
   end as stand,
   a.task_id is not null as is_superseded
-from held
-left join holdfast.live t on t.task_id = held.task_id
-left join holdfast.ended e on e.task_id = held.task_id
+from locked
+left join holdfast.live t on t.task_id = locked.task_id
+left join holdfast.ended e on e.task_id = locked.task_id
 left join lateral (
   select a.task_id, a.tenant_id
   from holdfast.attempt a
-  where a.task_id = held.task_id and a.state = 'c' and a.generation > held.generation
+  where a.task_id = locked.task_id and a.state = 'c' and a.generation > locked.generation
   limit 1
 ) a on true;
 
 -- name: lock_run_letters
 -- All letters of one run that want to be judged, under their locks, before the run's own. Whoever waited here sees what
 -- the one before did. An item that a re-drive replaced is superseded when its node completed with others.
-with held as materialized (
+with locked as materialized (
   select d.*
   from holdfast.dead_letter d
   where d.run_id = $1 and d.tenant_id = $2 and d.state in ('retry_requested', 'retrying') and d.wants_sweep
@@ -80,18 +80,18 @@ with held as materialized (
   order by d.dead_letter_id
   for update of d
 )
-select held.dead_letter_id, held.task_id, held.node_no, held.tenant_id, held.state, held.dispatches, held.dispatches_max,
-  held.dispatched_at,
-  'retry' = any(held.recovery_options) as can_retry, holdfast.instant() as at,
+select locked.dead_letter_id, locked.task_id, locked.node_no, locked.tenant_id, locked.state, locked.dispatches, locked.dispatches_max,
+  locked.dispatched_at,
+  'retry' = any(locked.recovery_options) as can_retry, holdfast.instant() as at,
   exists (
     select from holdfast.attempt a
-    where a.task_id = held.task_id and a.state = 'c' and a.generation > held.generation
+    where a.task_id = locked.task_id and a.state = 'c' and a.generation > locked.generation
     union all
     select from holdfast.past_items p
     join holdfast.node n on n.run_id = p.run_id and n.node_no = p.node_no
-    where p.run_id = $1 and held.task_id between p.items_first and p.items_first + p.items - 1 and n.state = 'c'
+    where p.run_id = $1 and locked.task_id between p.items_first and p.items_first + p.items - 1 and n.state = 'c'
   ) as is_superseded
-from held;
+from locked;
 
 -- name: nodes_at_rest
 -- Of some nodes of a run those that a re-drive would reset: they failed, or something before them did. Under its lock.
@@ -109,7 +109,7 @@ with done as (
   where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts)
   from done
@@ -128,7 +128,7 @@ with done as (
   where d.dead_letter_id = any($1::bigint[]) and d.state in ('retry_requested', 'retrying')
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'dead_letter.exhausted', array_agg(task_id), array_agg(attempts)
   from done
@@ -153,7 +153,7 @@ resting as materialized (
   from found e
   where e.tenant_id = $2 and e.state = 'f' and e.run_id is null
 ),
-gone as (
+deleted as (
   delete from holdfast.ended e
   where e.task_id = any(array(select task_id from resting))
   returning e.*
@@ -163,15 +163,15 @@ back as (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, generation, state,
     retries, losses
   )
-  select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt,
-    coalesce($5::smallint, b.priority, gone.priority), gone.max_retries, gone.max_losses,
-    gone.generation + case when $6 then 0 else 1 end, 'q', case when $6 then gone.retries + 1 else 0 end,
-    case when $6 then gone.losses else 0 end
-  from gone
-  left join lateral (select b.priority from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
+  select deleted.task_id, deleted.tenant_id, deleted.lane_id, deleted.policy_id, deleted.attempt,
+    coalesce($5::smallint, b.priority, deleted.priority), deleted.max_retries, deleted.max_losses,
+    deleted.generation + case when $6 then 0 else 1 end, 'q', case when $6 then deleted.retries + 1 else 0 end,
+    case when $6 then deleted.losses else 0 end
+  from deleted
+  left join lateral (select b.priority from holdfast.body b where b.task_id = deleted.task_id limit 1) b on true
   returning task_id, attempt, lane_id, tenant_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'task.revived', array_agg(task_id), array_agg(attempt),
     jsonb_build_object('actor', $3::text, 'reason', $4::text)
@@ -196,7 +196,7 @@ with asked as (
     and 'retry' = any(d.recovery_options)
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.retry_requested', array_agg(task_id), array_agg(attempts),
     jsonb_build_object('actor', $2::text, 'reason', $3::text)
@@ -253,7 +253,7 @@ with sent as (
   where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('retry_requested', 'retrying')
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'stateful_dead_letter_retry_requeued', array_agg(task_id), array_agg(attempts),
     jsonb_build_object(
@@ -283,7 +283,7 @@ with sent as (
     and 'retry' = any(d.recovery_options)
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.source_id, d.run_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.retry_requested', array_agg(task_id), array_agg(attempts),
     jsonb_build_object('actor', $3::text, 'reason', $4::text)
@@ -352,7 +352,7 @@ with lapsed as (
   delete from holdfast.dead_lease l
   where l.expires_at <= holdfast.instant() - interval '1 hour'
 ),
-gone as (
+deleted as (
   delete from holdfast.dead_letter d
   where d.dead_letter_id in (
     select o.dead_letter_id
@@ -365,4 +365,4 @@ gone as (
   returning d.dead_letter_id
 )
 select count(*)
-from gone;
+from deleted;

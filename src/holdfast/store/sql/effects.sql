@@ -93,7 +93,7 @@ select e.key
 from (
   select $2::bigint as task_id
   union all
-  select b.alike from holdfast.stood_before($2) b where b.alike is not null
+  select b.counterpart from holdfast.predecessor_tasks($2) b where b.counterpart is not null
 ) one
 join holdfast.effect e on e.task_id = one.task_id
 where e.tenant_id = $1 and e.name = $3 and e.user_key is null and e.ordinal = $4
@@ -142,7 +142,7 @@ with lease as materialized (
   where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.tenant_id = $4 and t.state = 'r'
   for key share of t
 ),
-kept as (
+recorded as (
   insert into holdfast.step (task_id, tenant_id, attempt, generation, name, digest, output)
   select lease.task_id, lease.tenant_id, lease.attempt, lease.generation, $5, $6, $7
   from lease
@@ -173,7 +173,7 @@ order by a.effect, a.action;
 -- name: list_effects
 -- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key ($5).
 -- What has no answer is few and has an index of its own. Of others no more than $6 are looked at, from the task of that key
--- on (see holdfast.newest); `last_key` is the last of them where that left the page short.
+-- on (see holdfast.newest_ids); `last_key` is the last of them where that left the page short.
 with last as materialized (
   select l.task_id, l.opened_at, l.key
   from holdfast.effect l
@@ -181,7 +181,7 @@ with last as materialized (
 ),
 looks as materialized (
   select n.id, n.is_edge
-  from holdfast.newest(
+  from holdfast.newest_ids(
     'effects', $1, 0, case when $5::text is null then 9223372036854775807 else (select task_id from last) end, $6
   ) n
   where $2::bigint[] is null and ($3::text is null or $3 not in ('pending', 'unknown'))
@@ -268,7 +268,7 @@ with done as (
   where e.tenant_id = $1 and e.key = $2 and e.compensated_by is null
   returning e.tenant_id, e.task_id, e.attempt, e.name, e.key, e.compensated_by
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'effect.compensated', array[task_id], array[attempt], jsonb_build_object(
     'effect', name, 'key', key, 'by', compensated_by::text, 'actor', $4::text, 'reason', $5::text)

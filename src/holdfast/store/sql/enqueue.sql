@@ -2,7 +2,7 @@
 -- Accept a batch of tasks of one lane and policy. Ids come from the sequence, in the order given, and are answered as
 -- one array: a row for each would cost more than storing it. Inputs come as an array, or as lines of one text ($10):
 -- drivers look at every element of an array more than once.
-with fresh as materialized (
+with new_tasks as materialized (
   select nextval('holdfast.task_id') as task_id, input
   from (
     select input from unnest($8::bytea[]) as given (input)
@@ -13,21 +13,21 @@ with fresh as materialized (
 bodies as (
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input)
   select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], input
-  from fresh
+  from new_tasks
 ),
 accepted as (
   insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state, due_at)
   select task_id, $1, $2, $3, $4, $5, $6,
     case when $7 > 0 then 'w' else 'q' end::"char",
     case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
-  from fresh
+  from new_tasks
 )
 select array_agg(task_id)
-from fresh;
+from new_tasks;
 
 -- name: enqueue_one
 -- Accept one task. The same as a batch of one, without what a batch needs: measured, that is a sixteenth of the call.
-with fresh as (
+with inserted as (
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input)
   values (nextval('holdfast.task_id'), holdfast.instant(), $1, $2, $3, $6, $9::text[], $8)
   returning task_id
@@ -36,12 +36,12 @@ insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, 
 select task_id, $1, $2, $3, $4, $5, $6,
   case when $7 > 0 then 'w' else 'q' end::"char",
   case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
-from fresh
+from inserted
 returning task_id;
 
 -- name: enqueue_copy
 -- Accept one task that is a copy of another ($10).
-with fresh as (
+with inserted as (
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input, original_task_id)
   values (nextval('holdfast.task_id'), holdfast.instant(), $1, $2, $3, $6, $9::text[], $8, $10)
   returning task_id
@@ -50,7 +50,7 @@ insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, 
 select task_id, $1, $2, $3, $4, $5, $6,
   case when $7 > 0 then 'w' else 'q' end::"char",
   case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
-from fresh
+from inserted
 returning task_id;
 
 -- name: copied_task
@@ -79,7 +79,7 @@ claimed as (
   on conflict (tenant_id, key) do nothing
   returning key, task_id
 ),
-fresh as materialized (
+new_tasks as materialized (
   select claimed.task_id, claimed.key, given.input
   from claimed
   join given on given.key = claimed.key
@@ -89,13 +89,13 @@ bodies as (
     task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input, key, original_task_id
   )
   select task_id, holdfast.instant(), $1, $2, $3, $6, $9::text[], input, key, $12::bigint
-  from fresh
+  from new_tasks
 )
 insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state, due_at)
 select task_id, $1, $2, $3, $4, $5, $6,
   case when $7 > 0 then 'w' else 'q' end::"char",
   case when $7 > 0 then holdfast.instant() + make_interval(secs => $7) end
-from fresh
+from new_tasks
 returning task_id;
 
 -- name: find_keys

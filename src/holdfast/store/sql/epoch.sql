@@ -2,7 +2,7 @@
 -- The newest epoch, why it is not that of this server (null where it is), and whether any epoch since $1 began for more
 -- than a restart.
 select n.epoch, n.cause, exists (select from holdfast.epoch e where e.epoch > $1 and e.cause <> 'restarted') as is_other
-from holdfast.epoch_now() n;
+from holdfast.current_epoch() n;
 
 -- name: prepare_epoch
 -- Make the block of ids that the epoch of this server begins in, if it needs one. Committed before the epoch begins.
@@ -32,6 +32,6 @@ select e.epoch, e.began_at, e.cause, n.cause as differs,
   s.system_identifier is not null and s.timeline is not null as is_legible,
   extract(epoch from holdfast.instant() - e.began_at)::double precision as age_seconds
 from holdfast.epoch e
-cross join holdfast.epoch_now() n
+cross join holdfast.current_epoch() n
 cross join holdfast.server_identity() s
 where e.epoch = n.epoch;

@@ -5,7 +5,7 @@
 -- settled.
 with edge as materialized (
   select e.xid, e.seq, e.is_end
-  from holdfast.event_reach($2::text::xid8, $3::bigint, $5) e
+  from holdfast.event_read_limit($2::text::xid8, $3::bigint, $5) e
 )
 (
   select e.xid::text as xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail::text as detail, false as is_end
@@ -37,7 +37,7 @@ with run as materialized (
 edge as materialized (
   select e.xid, e.seq, e.is_end
   from run
-  cross join lateral holdfast.event_reach(run.from_xid, run.from_seq, $6) e
+  cross join lateral holdfast.event_read_limit(run.from_xid, run.from_seq, $6) e
 ),
 page as materialized (
   select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
@@ -59,7 +59,7 @@ last as materialized (
   order by xid desc, seq desc
   limit 1
 ),
-told as (
+events as (
   select page.xid, page.seq, g.number, page.at, page.kind, g.task_id, g.attempt, page.detail,
     coalesce(n.node_no, (g.task_id - run.run_id - 1)::int) as node_no, (g.task_id - n.items_first)::int as item
   from run
@@ -74,14 +74,14 @@ told as (
   ) n on true
   where g.task_id between run.run_id and run.run_id + run.nodes or n.node_no is not null
 )
-select run.state, holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot()))::text as horizon,
-  holdfast.event_place(pg_snapshot_xmax(pg_current_snapshot()))::text as tail, last.xid::text as last_xid, last.seq as last_seq, last.is_end,
-  told.xid::text as xid, told.seq, told.number, told.at, told.kind, told.task_id, told.attempt, told.node_no, told.item,
-  told.detail::text as detail
+select run.state, holdfast.event_position(pg_snapshot_xmin(pg_current_snapshot()))::text as horizon,
+  holdfast.event_position(pg_snapshot_xmax(pg_current_snapshot()))::text as tail, last.xid::text as last_xid, last.seq as last_seq, last.is_end,
+  events.xid::text as xid, events.seq, events.number, events.at, events.kind, events.task_id, events.attempt, events.node_no, events.item,
+  events.detail::text as detail
 from run
 cross join last
-left join told on true
-order by told.xid, told.seq, told.number;
+left join events on true
+order by events.xid, events.seq, events.number;
 
 -- name: add_notes
 -- Keep what running attempts said about themselves, if their lease is still theirs.
@@ -105,7 +105,7 @@ limit $3;
 -- name: event_tail
 -- The cursor after everything that is settled by now: a reader that starts here sees only what comes.
 select e.xid::text || ':' || e.seq
-from holdfast.event_reach(holdfast.event_place(pg_snapshot_xmin(pg_current_snapshot())), 0, 1) e;
+from holdfast.event_read_limit(holdfast.event_position(pg_snapshot_xmin(pg_current_snapshot())), 0, 1) e;
 
 -- name: log_lines
 -- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed; of a
@@ -121,7 +121,7 @@ left join holdfast.body b on b.task_id = g.task_id
 left join lateral (
   select s.lane_ids[w.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
   from (
-    select w.run_id, w.node_no from holdfast.place(g.task_id) w where b.task_id is null
+    select w.run_id, w.node_no from holdfast.locate_task(g.task_id) w where b.task_id is null
     union all
     select r.run_id, null from holdfast.run r where r.run_id = g.task_id
   ) w

@@ -5,7 +5,7 @@ with place as materialized (
   select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, s.lane_ids[w.node_no + 1] as lane_id,
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
     coalesce(n.generation, 1) as generation
-  from holdfast.place($1) w
+  from holdfast.locate_task($1) w
   join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
@@ -98,11 +98,11 @@ left join holdfast.campaign c on case
 end
 order by d.kind, d.dead_letter_id desc;
 
--- name: find_place
+-- name: locate_task
 -- Which run and node an id belongs to; a run's own id belongs to no node.
 select r.run_id, w.node_no
 from (
-  select w.run_id, w.node_no from holdfast.place($1) w where w.item_no is null
+  select w.run_id, w.node_no from holdfast.locate_task($1) w where w.item_no is null
   union all
   select r.run_id, null from holdfast.run r where r.run_id = $1
 ) w
@@ -139,7 +139,7 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
     join holdfast.lane l on l.lane_id = t.lane_id
     where t.state in ('r', 'v') and l.queue_id = q.queue_id
   ) end as running,
-  floor(holdfast.starts_now(q))::int as starts_room,
+  floor(holdfast.available_starts(q))::int as starts_room,
   n.name as tenant_name, n.max_running as tenant_max_running,
   case when n.max_running is null then 0 else (
     select count(*)

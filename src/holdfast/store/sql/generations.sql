@@ -63,46 +63,46 @@ select version
 from old;
 
 -- name: cut_over
--- Make a generation the current one. Under the lock of its dataset; `show_generation` follows in the same transaction.
-with fresh as (
+-- Make a generation the current one. Under the lock of its dataset; `refresh_dataset_view` follows in the same transaction.
+with promoted as (
   update holdfast.dataset_generation g
   set state = 'c', cut_over_at = holdfast.instant(), actor = $3, reason = $4
   where g.dataset_id = $1 and g.version = $2 and g.state in ('b', 'o')
   returning g.dataset_id, g.tenant_id, g.version, g.rows
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dataset.cut_over', '{}', '{}',
     jsonb_build_object('dataset_id', dataset_id, 'version', version, 'rows', rows, 'actor', $3::text, 'reason', $4::text)
-  from fresh
+  from promoted
 )
 update holdfast.dataset d
-set current_version = fresh.version
-from fresh
-where d.dataset_id = fresh.dataset_id
+set current_version = promoted.version
+from promoted
+where d.dataset_id = promoted.dataset_id
 returning d.dataset_id;
 
--- name: show_generation
+-- name: refresh_dataset_view
 -- Let the view of a dataset show its current generation.
-select holdfast.show_generation($1, $2);
+select holdfast.refresh_dataset_view($1, $2);
 
 -- name: roll_back
 -- Take a generation out of use: it takes no more rows, its unfinished work is to be canceled and, unless it is kept, its
 -- tables are to go. Under the lock of its dataset.
-with gone as (
+with rolled_back as (
   update holdfast.dataset_generation g
   set state = 'r', is_kept = $4, ended_at = holdfast.instant(), actor = $5, reason = $6
   where g.dataset_id = $1 and g.version = $2 and g.state = any($3::"char"[])
   returning g.generation_id, g.dataset_id, g.tenant_id, g.version
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dataset.rolled_back', '{}', '{}',
     jsonb_build_object('dataset_id', dataset_id, 'version', version, 'actor', $5::text, 'reason', $6::text)
-  from gone
+  from rolled_back
 )
 select generation_id
-from gone;
+from rolled_back;
 
 -- name: previous_generation
 -- What the view of a dataset showed before.
@@ -136,9 +136,9 @@ from holdfast.dataset_generation g
 where g.generation_id = $1 and g.state = 'r' and not g.is_kept
 for update of g skip locked;
 
--- name: unmake_generation
+-- name: drop_generation_tables
 -- Drop the tables of a generation.
-select holdfast.unmake_generation($1);
+select holdfast.drop_generation_tables($1);
 
 -- name: forget_stages
 -- Nothing of a generation is staged any more. Before its tables go: who stages holds a part, then asks for the table.

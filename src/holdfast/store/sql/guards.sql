@@ -1,7 +1,7 @@
 -- name: declare_breaker
 -- Remember the breaker an action declares. What it counted under another window means nothing any more; of its trials the
 -- last is yet to pass, because it is what closes a half-open one. One that is declared as before draws no id.
-with kept as (
+with recorded as (
   insert into holdfast.breaker as b (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials)
   select $1, $2::text, $3::double precision, $4::int, $5::double precision, $6::double precision, $7::int
   where not exists (
@@ -18,17 +18,17 @@ with kept as (
   returning b.breaker_id
 )
 delete from holdfast.tally t
-where t.guard_id in (select breaker_id from kept);
+where t.guard_id in (select breaker_id from recorded);
 
 -- name: forget_breaker
 -- The action declares no breaker any more.
-with gone as (
+with deleted as (
   delete from holdfast.breaker b
   where b.tenant_id = $1 and b.action = $2
   returning b.breaker_id
 )
 delete from holdfast.tally t
-where t.guard_id in (select breaker_id from gone);
+where t.guard_id in (select breaker_id from deleted);
 
 -- name: tally_outcomes
 -- Count how attempts of guarded actions ended: those that this very transaction stored, so a repeated or refused report
@@ -52,7 +52,7 @@ stored as (
   ) f on true
 ),
 seen as (
-  select b.breaker_id, b.state, b.since, holdfast.slice_now(b.window_seconds) as slice, count(*) as whole,
+  select b.breaker_id, b.state, b.since, holdfast.current_slice(b.window_seconds) as slice, count(*) as whole,
     count(*) filter (where s.is_failure) as part,
     count(*) filter (where b.state = 'h' and s.started_at >= b.since and not s.is_failure) as passed,
     count(*) filter (where b.state = 'h' and s.started_at >= b.since and s.is_failure) as failed
@@ -101,7 +101,7 @@ with opened as (
   where b.breaker_id = $1 and b.state = $2::text::"char" and b.since = $3
   returning b.tenant_id, b.action
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'breaker.opened', '{}', '{}', jsonb_build_object('action', action, 'attempts', $4::bigint,
     'failures', $5::bigint, 'cause', $6::text)
@@ -125,11 +125,11 @@ with closed as (
   where b.breaker_id = $1 and b.state = 'h' and b.since = $2
   returning b.breaker_id, b.tenant_id, b.action
 ),
-anew as (
+reset_counts as (
   delete from holdfast.tally t
   where t.guard_id in (select breaker_id from closed)
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'breaker.closed', '{}', '{}', jsonb_build_object('action', action)
   from closed
@@ -193,11 +193,11 @@ steered as (
   where b.breaker_id = was.breaker_id
   returning b.breaker_id, b.tenant_id, b.action, b.state::text as state
 ),
-anew as (
+reset_counts as (
   delete from holdfast.tally t
   where t.guard_id in (select breaker_id from steered)
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, case $3::text when 'o' then 'breaker.opened' when 'c' then 'breaker.closed' else 'breaker.reset' end,
     '{}', '{}', jsonb_build_object('action', action, 'actor', $4::text, 'reason', $5::text)
@@ -229,7 +229,7 @@ with was as materialized (
   where k.tenant_id = $1 and k.action is not distinct from $2::text and q.name is not distinct from $3::text
   for update of k
 ),
-kept as (
+recorded as (
   insert into holdfast.quota as k (tenant_id, action, queue_id, retries_max, share, window_seconds, actor, reason)
   select $1, $2::text, q.queue_id, $4::int, $5::double precision, $6, $7, $8
   from (select count(*) from was) one
@@ -247,24 +247,24 @@ kept as (
     is distinct from (excluded.retries_max, excluded.share, excluded.window_seconds)
   returning k.quota_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'quota.set', '{}', '{}', jsonb_strip_nulls(jsonb_build_object('action', $2::text, 'queue', $3::text,
     'retries', $4::int, 'share', $5::double precision, 'window_seconds', $6::double precision, 'actor', $7::text,
     'reason', $8::text))
-  from kept
+  from recorded
 ),
-anew as (
+reset_counts as (
   delete from holdfast.tally t
-  where t.guard_id in (select quota_id from kept)
+  where t.guard_id in (select quota_id from recorded)
 )
 select was.retries_max, was.share, was.window_seconds
-from kept
+from recorded
 left join was on true;
 
 -- name: forget_quota
 -- Lift the quota of an action, of a queue, or of the tenant. Answers what it was.
-with gone as (
+with deleted as (
   delete from holdfast.quota k
   using (select 1) one
   left join holdfast.queue q on q.tenant_id = $1 and q.name = $3
@@ -272,23 +272,23 @@ with gone as (
     and ($3::text is null or q.queue_id is not null)
   returning k.quota_id, k.retries_max, k.share, k.window_seconds
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'quota.lifted', '{}', '{}', jsonb_strip_nulls(jsonb_build_object('action', $2::text, 'queue', $3::text,
     'actor', $4::text, 'reason', $5::text))
-  from gone
+  from deleted
 ),
-anew as (
+reset_counts as (
   delete from holdfast.tally t
-  where t.guard_id in (select quota_id from gone)
+  where t.guard_id in (select quota_id from deleted)
 )
 select retries_max, share, window_seconds
-from gone;
+from deleted;
 
 -- name: hasten_retries
 -- A quota changed: retries it held back are due again when their own backoff ends, and are counted anew. Where several
 -- quotas hold one back, the others hold it back again.
-with held as materialized (
+with locked as materialized (
   select t.task_id, f.retry_at
   from holdfast.live t
   join holdfast.lane l on l.lane_id = t.lane_id
@@ -301,9 +301,9 @@ with held as materialized (
 ),
 moved as (
   update holdfast.live t
-  set due_at = held.retry_at
-  from held
-  where t.task_id = held.task_id and t.task_id = any(array(select task_id from held))
+  set due_at = locked.retry_at
+  from locked
+  where t.task_id = locked.task_id and t.task_id = any(array(select task_id from locked))
   returning t.task_id
 )
 select count(*)::int
@@ -314,9 +314,9 @@ from moved;
 select k.quota_id, k.retries_max, k.share, k.window_seconds,
   extract(epoch from holdfast.instant())::double precision as at,
   coalesce(extract(epoch from k.booked_until - holdfast.instant()), 0)::double precision as booked_seconds,
-  array(select l.lane_id from holdfast.lane l where l.lane_id = any($1::int[]) and holdfast.covers(k, l)) as lanes
+  array(select l.lane_id from holdfast.lane l where l.lane_id = any($1::int[]) and holdfast.quota_covers(k, l)) as lanes
 from holdfast.quota k
-where exists (select from holdfast.lane l where l.lane_id = any($1::int[]) and holdfast.covers(k, l))
+where exists (select from holdfast.lane l where l.lane_id = any($1::int[]) and holdfast.quota_covers(k, l))
 order by k.quota_id
 for update of k;
 
@@ -337,7 +337,7 @@ returning t.task_id;
 -- name: spend_quotas
 -- Count retries that go, and remember how far ahead those held back are spread. Under `lock_quotas`.
 with given as (
-  select g.quota_id, g.retries, g.booked_seconds, holdfast.slice_now(k.window_seconds) as slice
+  select g.quota_id, g.retries, g.booked_seconds, holdfast.current_slice(k.window_seconds) as slice
   from unnest($1::bigint[], $2::int[], $3::double precision[]) as g (quota_id, retries, booked_seconds)
   join holdfast.quota k on k.quota_id = g.quota_id
 ),
@@ -358,10 +358,10 @@ set part = excluded.part + case when t.slice = excluded.slice then t.part else 0
 -- name: tally_starts
 -- Count first attempts for the quotas that allow a share of them.
 with given as (
-  select k.quota_id, holdfast.slice_now(k.window_seconds) as slice, sum(g.started)::bigint as started
+  select k.quota_id, holdfast.current_slice(k.window_seconds) as slice, sum(g.started)::bigint as started
   from unnest($1::int[], $2::int[]) as g (lane_id, started)
   join holdfast.lane l on l.lane_id = g.lane_id
-  join holdfast.quota k on k.share is not null and holdfast.covers(k, l)
+  join holdfast.quota k on k.share is not null and holdfast.quota_covers(k, l)
   group by k.quota_id
 )
 insert into holdfast.tally as t (guard_id, slot, shard, slice, whole, part)
@@ -399,7 +399,7 @@ from holdfast.quota k
 join holdfast.tenant n on n.tenant_id = k.tenant_id
 left join holdfast.queue q on q.queue_id = k.queue_id
 where k.tenant_id = $1
-  and ($2::int is null or exists (select from holdfast.lane l where l.lane_id = $2 and holdfast.covers(k, l)))
+  and ($2::int is null or exists (select from holdfast.lane l where l.lane_id = $2 and holdfast.quota_covers(k, l)))
 order by scope, name;
 
 -- name: read_guarded

@@ -2,7 +2,7 @@
 -- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none, nor
 -- has an action whose breaker is open and not due for a trial. Of each launcher, tenants take turns, counting the slots
 -- they hold: one with much to do leaves the others their share.
-with held as (
+with taken_slots as (
   select s.launcher, s.tenant_id, count(*) as slots
   from holdfast.launch_slot s
   where holdfast.is_slot_held(s)
@@ -20,11 +20,11 @@ cross join lateral (
   order by t.priority, t.task_id
   limit $1
 ) t
-left join held on held.launcher = a.launcher and held.tenant_id = t.tenant_id
+left join taken_slots on taken_slots.launcher = a.launcher and taken_slots.tenant_id = t.tenant_id
 left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
 where a.launcher is not null and (b.breaker_id is null or b.state <> 'o' or b.trial_at <= holdfast.instant())
 order by
-  coalesce(held.slots, 0) + row_number() over (partition by a.launcher, t.tenant_id order by t.priority, t.task_id),
+  coalesce(taken_slots.slots, 0) + row_number() over (partition by a.launcher, t.tenant_id order by t.priority, t.task_id),
   t.priority, t.task_id;
 
 -- name: take_slot
@@ -97,7 +97,7 @@ with back as (
   where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
   returning t.task_id, t.tenant_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.launch_failed', array[task_id], array[$2::int]
   from back
@@ -186,21 +186,21 @@ returning h.task_id;
 -- name: forget_launch
 -- A launch is over on both sides: its row and its slot go. When it was asked for stays with the attempt, as long
 -- as its block does; of a launch that failed there was none.
-with gone as (
+with deleted as (
   delete from holdfast.launch h
   where h.task_id = $1 and h.attempt = $2
   returning h.*
 ),
-kept as (
+recorded as (
   insert into holdfast.dispatched (task_id, attempt, tenant_id, at)
-  select gone.task_id, gone.attempt, gone.tenant_id, gone.created_at
-  from gone
-  join holdfast.block b on gone.task_id between b.first_id and b.last_id
-  where gone.state <> 'f'
+  select deleted.task_id, deleted.attempt, deleted.tenant_id, deleted.created_at
+  from deleted
+  join holdfast.block b on deleted.task_id between b.first_id and b.last_id
+  where deleted.state <> 'f'
 )
 delete from holdfast.launch_slot s
-using gone
-where s.holder = gone.holder;
+using deleted
+where s.holder = deleted.holder;
 
 -- name: forget_tokens
 -- Tokens that nobody used in their time.

@@ -7,7 +7,7 @@ with given as materialized (
   select *
   from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
 ),
-held as materialized (
+locked as materialized (
   select t.task_id, t.lease_token, t.state, t.lease_expires_at
   from holdfast.live t
   where t.task_id = any($1::bigint[])
@@ -15,10 +15,10 @@ held as materialized (
   for no key update of t skip locked
 ),
 fenced as materialized (
-  select held.task_id
-  from held
-  join given on given.task_id = held.task_id and given.lease_token = held.lease_token
-  where held.state = 'r' and held.lease_expires_at > holdfast.instant()
+  select locked.task_id
+  from locked
+  join given on given.task_id = locked.task_id and given.lease_token = locked.lease_token
+  where locked.state = 'r' and locked.lease_expires_at > holdfast.instant()
 ),
 renewed as (
   update holdfast.live t
@@ -32,7 +32,7 @@ union all
 select busy.task_id, busy.lease_expires_at, busy.cancel_at is not null, true
 from holdfast.live busy
 join given on given.task_id = busy.task_id and given.lease_token = busy.lease_token
-where busy.task_id = any(array(select g.task_id from given g where g.task_id not in (select held.task_id from held)))
+where busy.task_id = any(array(select g.task_id from given g where g.task_id not in (select locked.task_id from locked)))
   and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
 -- name: renew_ended
@@ -43,7 +43,7 @@ with given as materialized (
   select *
   from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
 ),
-held as materialized (
+locked as materialized (
   select t.task_id, t.lease_token, t.state, t.lease_expires_at
   from holdfast.live t
   where t.task_id = any($1::bigint[])
@@ -51,10 +51,10 @@ held as materialized (
   for no key update of t skip locked
 ),
 fenced as materialized (
-  select held.task_id
-  from held
-  join given on given.task_id = held.task_id and given.lease_token = held.lease_token
-  where held.state = 'r' and held.lease_expires_at > holdfast.instant()
+  select locked.task_id
+  from locked
+  join given on given.task_id = locked.task_id and given.lease_token = locked.lease_token
+  where locked.state = 'r' and locked.lease_expires_at > holdfast.instant()
 )
 update holdfast.live t
 set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
@@ -68,7 +68,7 @@ returning t.task_id;
 -- planner that once saw only running rows would read the whole table each time. $2 are tasks to leave out: those that
 -- could not be settled a moment ago would fill every batch. $4: nodes of runs alone, or only tasks outside of runs, which
 -- wait for no run. Where the clock is not to be believed ($5 false) only what a dead worker held is ended.
-with held as materialized (
+with locked as materialized (
   select t.*
   from holdfast.live t
   where t.state in ('r', 'v')
@@ -96,7 +96,7 @@ select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.
     join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
     where l.lane_id = t.lane_id
   ) as is_guarded
-from held t
+from locked t
 join holdfast.policy p on p.policy_id = t.policy_id
 left join holdfast.worker w on w.worker_id = t.worker_id;
 
@@ -148,7 +148,7 @@ noted as (
     launching_until = excluded.launching_until
   returning h.task_id, h.failures
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.reserved', array[task_id], array[attempt]
   from taken
@@ -184,7 +184,7 @@ spent as (
   from taken
   where h.task_id = taken.task_id and h.attempt = taken.attempt
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.started', array[task_id], array[attempt]
   from taken
@@ -208,7 +208,7 @@ metered as materialized (
   select l.lane_id
   from holdfast.lane l
   where l.lane_id = any(array(select distinct lane_id from due where is_retrying))
-    and exists (select from holdfast.quota k where holdfast.covers(k, l))
+    and exists (select from holdfast.quota k where holdfast.quota_covers(k, l))
 ),
 moved as (
   update holdfast.live t
@@ -250,7 +250,7 @@ cross join lateral (
 -- name: heartbeat_task
 -- Extend one lease by attempt and token, only before it expires; the answer names the worker, who is thereby alive. A
 -- row that another transaction holds comes back as busy, not extended.
-with held as materialized (
+with locked as materialized (
   select t.task_id
   from holdfast.live t
   where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
@@ -260,7 +260,7 @@ with held as materialized (
 renewed as (
   update holdfast.live t
   set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $4))
-  where t.task_id = any(array(select task_id from held))
+  where t.task_id = any(array(select task_id from locked))
   returning t.lease_expires_at, t.cancel_at is not null as cancel_requested, t.worker_id
 )
 select lease_expires_at, cancel_requested, worker_id, false as is_busy
@@ -269,12 +269,12 @@ union all
 select busy.lease_expires_at, busy.cancel_at is not null, busy.worker_id, true
 from holdfast.live busy
 where busy.task_id = $1 and busy.attempt = $2 and busy.lease_token = $3 and busy.state = 'r'
-  and busy.lease_expires_at > holdfast.instant() and not exists (select from held);
+  and busy.lease_expires_at > holdfast.instant() and not exists (select from locked);
 
 -- name: renew_held
 -- Extend the leases of tasks that a worker says it holds and does hold. A row that another transaction holds comes back
 -- as busy, not extended. What does not come back is lost to the worker.
-with held as materialized (
+with locked as materialized (
   select t.task_id, t.worker_id, t.state, t.lease_expires_at
   from holdfast.live t
   where t.task_id = any($2::bigint[])
@@ -286,8 +286,8 @@ renewed as (
   set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
   where t.task_id = any(array(
     select task_id
-    from held
-    where held.worker_id = $1 and held.state = 'r' and held.lease_expires_at > holdfast.instant()
+    from locked
+    where locked.worker_id = $1 and locked.state = 'r' and locked.lease_expires_at > holdfast.instant()
   ))
   returning t.task_id, t.cancel_at is not null as cancel_requested
 )
@@ -297,7 +297,7 @@ union all
 select busy.task_id, busy.cancel_at is not null, true
 from holdfast.live busy
 where busy.task_id = any(array(
-    select g.task_id from unnest($2::bigint[]) as g (task_id) where g.task_id not in (select held.task_id from held)
+    select g.task_id from unnest($2::bigint[]) as g (task_id) where g.task_id not in (select locked.task_id from locked)
   ))
   and busy.worker_id = $1 and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 

@@ -1,7 +1,7 @@
 -- name: find_tasks
 -- A page of tasks, newest first, from one id ($8) to before another ($5): those that have a row of their own. Each branch
 -- looks at so many rows of this tenant and no further ($7; attempts $10), however few it may show of them, and one whose
--- states were not asked for reads nothing (see holdfast.newest). Queued tasks have no index by tenant: they are found among
+-- states were not asked for reads nothing (see holdfast.newest_ids). Queued tasks have no index by tenant: they are found among
 -- the newest of all, or else lane by lane, from each as many as the page shows, or with a tag its share of what is looked
 -- at. `floor` is the id above which all branches have looked; what is below is left for the next page. Values that join
 -- tables come out of subqueries that stay apart (`offset 0`): behind the wall an expression would keep an index from being
@@ -13,19 +13,19 @@ with lanes as materialized (
 ),
 looks as materialized (
   select 'queued' as kind, n.id, n.number, n.is_edge
-  from holdfast.newest('queued', $1, $8, $5, $7, $3) n
+  from holdfast.newest_ids('queued', $1, $8, $5, $7, $3) n
   where $2::text[] is null or 'queued' = any($2)
   union all
   select 'held', n.id, n.number, n.is_edge
-  from holdfast.newest('running', $1, $8, $5, $7, $3) n
+  from holdfast.newest_ids('running', $1, $8, $5, $7, $3) n
   where 'r' = any($9::text[])
   union all
   select 'held', n.id, n.number, n.is_edge
-  from holdfast.newest('waiting', $1, $8, $5, $7, $3) n
+  from holdfast.newest_ids('waiting', $1, $8, $5, $7, $3) n
   where $9::text[] && array['v', 'w']
   union all
   select 'over', n.id, n.number, n.is_edge
-  from holdfast.newest(
+  from holdfast.newest_ids(
     'ended', $1, $8, $5, $7, $3,
     case when $2::text[] is not null then array(
       select case g.state when 'failed' then 'f' else 'x' end from unnest($2) as g (state) where g.state in ('failed', 'canceled')
@@ -34,7 +34,7 @@ looks as materialized (
   where $2::text[] is null or $2 && array['failed', 'canceled']
   union all
   select 'done', n.id, n.number, n.is_edge
-  from holdfast.newest('completed', $1, $8, $5, $10) n
+  from holdfast.newest_ids('completed', $1, $8, $5, $10) n
   where $2::text[] is null or 'completed' = any($2)
 ),
 newest as materialized (
@@ -88,7 +88,7 @@ queued as materialized (
     limit $6
   )
 ),
-held as materialized (
+open_tasks as materialized (
   select t.task_id, t.attempt, t.run_id, t.node_no,
     case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end as state
   from looks
@@ -103,7 +103,7 @@ held as materialized (
     and ($3::int[] is null or t.lane_id = any($3))
     and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
 ),
-over as materialized (
+ended_tasks as materialized (
   select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end as state, e.attempt, e.run_id, e.node_no
   from looks
   cross join lateral (select e.* from holdfast.ended e where e.task_id = looks.id limit 1) e
@@ -127,7 +127,7 @@ done as materialized (
   left join lateral (
     select w.run_id, w.node_no, w.item_no, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
       coalesce(m.generation, 1) as generation
-    from (select * from holdfast.place(a.task_id) offset 0) w
+    from (select * from holdfast.locate_task(a.task_id) offset 0) w
     join holdfast.run r on r.run_id = w.run_id
     join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
     left join lateral (
@@ -176,9 +176,9 @@ left join lateral (
   from (
     select task_id, state, attempt, run_id, node_no from queued
     union all
-    select task_id, state, attempt, run_id, node_no from held
+    select task_id, state, attempt, run_id, node_no from open_tasks
     union all
-    select task_id, state, attempt, run_id, node_no from over
+    select task_id, state, attempt, run_id, node_no from ended_tasks
     union all
     select task_id, state, attempt, run_id, node_no from done
   ) found
@@ -192,16 +192,16 @@ order by found.task_id desc;
 -- The same of nodes that have no row of their own among tasks: what is remembered of them, and what is not begun. So many
 -- remembered nodes ($7) and runs ($8) of this tenant are looked at, from one id ($9) to before another ($5).
 with looks as materialized (
-  select 'bare' as kind, n.id, n.number, n.is_edge
-  from holdfast.newest('bare', $1, $9, $5, $7) n
+  select 'taskless' as kind, n.id, n.number, n.is_edge
+  from holdfast.newest_ids('taskless', $1, $9, $5, $7) n
   where $2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running']
   union all
   select 'run', n.id, 0, n.is_edge
-  from holdfast.newest('open runs', $1, $9, $5, $8) n
+  from holdfast.newest_ids('open runs', $1, $9, $5, $8) n
   where $2::text[] is null or $2 && array['blocked', 'canceled']
   union all
   select 'run', n.id, 0, n.is_edge
-  from holdfast.newest('failed runs', $1, $9, $5, $8) n
+  from holdfast.newest_ids('failed runs', $1, $9, $5, $8) n
   where $2::text[] is null or 'canceled' = any($2)
 ),
 bare as materialized (
@@ -214,7 +214,7 @@ bare as materialized (
     cross join lateral (
       select n.* from holdfast.node n where n.run_id = looks.id and n.node_no = looks.number limit 1
     ) n
-    where looks.kind = 'bare' and not looks.is_edge
+    where looks.kind = 'taskless' and not looks.is_edge
   ) n
   where n.tenant_id = $1 and n.task_id < $5
     and ($2::text[] is null or n.label = any($2))
@@ -270,7 +270,7 @@ blocked as materialized (
   limit $6
 ),
 looked as materialized (
-  select max(looks.id + case looks.kind when 'bare' then 1 + looks.number else 0 end) as floor
+  select max(looks.id + case looks.kind when 'taskless' then 1 + looks.number else 0 end) as floor
   from looks
   where looks.is_edge
 )
@@ -351,4 +351,4 @@ order by page.task_id desc;
 -- name: block_of
 -- The newest block that holds something of a tenant before an id, and where in it the ids of spans begin.
 select b.first_id, b.middle_id, b.last_id
-from holdfast.block_of($1, $2) b;
+from holdfast.previous_block($1, $2) b;

@@ -20,7 +20,7 @@ order by w.state;
 -- left for later, as for every reader.
 with edge as materialized (
   select e.xid, e.seq, e.is_end
-  from holdfast.event_reach($2::text::xid8, $3::bigint, $4) e
+  from holdfast.event_read_limit($2::text::xid8, $3::bigint, $4) e
 )
 select e.kind, sum(greatest(1, cardinality(e.task_ids)))::bigint as events, null as xid, null::bigint as seq, false as is_end
 from holdfast.event e

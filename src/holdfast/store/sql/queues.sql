@@ -1,53 +1,53 @@
 -- name: pause_queue
 -- Stop a queue from handing out work; what runs goes on. A second pause keeps the time of the first, and has the last
 -- word on the reason if it gives one.
-with held as (
+with updated as (
   update holdfast.queue q
   set paused_at = coalesce(q.paused_at, holdfast.instant()), paused_by = $3, paused_reason = $4
   where q.tenant_id = $1 and q.name = $2 and (q.paused_at is null or $4 not in ('', q.paused_reason))
   returning q.queue_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'queue.paused', '{}', '{}', jsonb_build_object('queue', $2::text, 'actor', $3::text, 'reason', $4::text)
-  from held
+  from updated
 )
 select count(*) = 1 as is_changed
-from held;
+from updated;
 
 -- name: resume_queue
 -- Let a queue hand out work again.
-with held as (
+with updated as (
   update holdfast.queue q
   set paused_at = null, paused_by = null, paused_reason = null
   where q.tenant_id = $1 and q.name = $2 and q.paused_at is not null
   returning q.queue_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'queue.resumed', '{}', '{}', jsonb_build_object('queue', $2::text, 'actor', $3::text, 'reason', $4::text)
-  from held
+  from updated
 )
 select count(*) = 1 as is_changed
-from held;
+from updated;
 
 -- name: limit_queue
 -- Set how many tasks of a queue run at once and how many start per second; null lifts a limit. The bucket of starts
 -- begins full.
-with held as (
+with updated as (
   update holdfast.queue q
   set max_running = $3, starts_per_second = $4, starts_left = 0, starts_counted_at = null
   where q.tenant_id = $1 and q.name = $2
   returning q.queue_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'queue.limited', '{}', '{}', jsonb_build_object('queue', $2::text, 'max_running', $3::int,
     'starts_per_second', $4::double precision, 'actor', $5::text, 'reason', $6::text)
-  from held
+  from updated
 )
 select count(*) = 1 as is_changed
-from held;
+from updated;
 
 -- name: lock_queue
 -- What is set on a queue, under its lock: what was so before a change stays so until it is recorded.

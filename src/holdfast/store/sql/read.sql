@@ -14,7 +14,7 @@ with place as materialized (
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
     coalesce(n.generation, 1) as generation,
     w.item_no is not null and n.items_first is distinct from $1::bigint - w.item_no as is_past
-  from holdfast.place($1) w
+  from holdfast.locate_task($1) w
   join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
@@ -56,7 +56,7 @@ from (
   cross join lateral (
     select n.*
     from holdfast.nodes_of(w.run_id) n
-    where n.node_no = w.node_no and n.is_bare and w.item_no is null
+    where n.node_no = w.node_no and n.is_taskless and w.item_no is null
     limit 1
   ) n
   left join holdfast.policy p on p.policy_id = n.policy_id

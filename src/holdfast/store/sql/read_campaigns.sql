@@ -37,7 +37,7 @@ lanes as materialized (
     count(*)::int as tasks, count(d.run_id)::int as nodes, min(d.opened_at) as first_seen, max(d.opened_at) as last_seen
   from looked
   cross join lateral (
-    select d.run_id, d.opened_at, d.lane_id from holdfast.letter_to_go d where d.dead_letter_id = looked.dead_letter_id limit 1
+    select d.run_id, d.opened_at, d.lane_id from holdfast.redrivable_dead_letters d where d.dead_letter_id = looked.dead_letter_id limit 1
   ) d
   join holdfast.lane l on l.lane_id = d.lane_id
   join holdfast.queue q on q.queue_id = l.queue_id
@@ -109,7 +109,7 @@ with looked as materialized (
 select d.run_id, (count(*) over ())::int as runs
 from looked
 cross join lateral (
-  select d.run_id from holdfast.letter_to_go d where d.dead_letter_id = looked.dead_letter_id limit 1
+  select d.run_id from holdfast.redrivable_dead_letters d where d.dead_letter_id = looked.dead_letter_id limit 1
 ) d
 where d.run_id is not null
 group by d.run_id
@@ -134,7 +134,7 @@ from (
   select d.task_id
   from looked
   cross join lateral (
-    select d.task_id from holdfast.letter_to_go d where d.dead_letter_id = looked.dead_letter_id limit 1
+    select d.task_id from holdfast.redrivable_dead_letters d where d.dead_letter_id = looked.dead_letter_id limit 1
   ) d
   union
   select unnest($3::bigint[])

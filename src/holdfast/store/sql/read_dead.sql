@@ -123,10 +123,10 @@ order by g.count desc, g.letters desc, g.newest desc;
 -- name: list_letters
 -- A page of letters, newest first, with the failures they stand for; inputs and tracebacks only where asked for. Those of a
 -- task, of a group that is not resolved or by id come from an index; of others so many of this tenant are looked at and no
--- more ($9; see holdfast.newest), and `floor` is the last of them where that left the page short.
+-- more ($9; see holdfast.newest_ids), and `floor` is the last of them where that left the page short.
 with looks as materialized (
   select n.id, n.is_edge
-  from holdfast.newest('letters', $1, 0, $5, $9, null, $2) n
+  from holdfast.newest_ids('dead letters', $1, 0, $5, $9, null, $2) n
   where $9::int is not null
 ),
 page as materialized (
@@ -172,7 +172,7 @@ left join holdfast.queue q on q.queue_id = l.queue_id
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 left join holdfast.ended e on e.task_id = d.task_id
 left join lateral (select b.tags, b.input from holdfast.body b where b.task_id = d.task_id limit 1) b on true
-left join lateral (select true as is_possible from holdfast.undoable(d.task_id) limit 1) undo on true
+left join lateral (select true as is_possible from holdfast.compensable_effects(d.task_id) limit 1) undo on true
 order by d.dead_letter_id desc;
 
 -- name: unresolved_letters

@@ -1,14 +1,14 @@
 -- name: list_runs
 -- A page of runs, newest first, before an id. Each branch looks at so many runs of this tenant and no further (open ones $7,
--- others $8; see holdfast.newest); one whose states were not asked for reads nothing. `floor` is the id above which all branches
+-- others $8; see holdfast.newest_ids); one whose states were not asked for reads nothing. `floor` is the id above which all branches
 -- have looked; what is below is left for the next page. Names and the first failure are fetched for the runs shown.
 with looks as materialized (
   select 'opened' as kind, n.id, n.is_edge
-  from holdfast.newest('open runs', $1, 0, $5, $7) n
+  from holdfast.newest_ids('open runs', $1, 0, $5, $7) n
   where $2::text[] is null or $2 && array['queued', 'running', 'paused', 'blocked']
   union all
   select 'failed', n.id, n.is_edge
-  from holdfast.newest(
+  from holdfast.newest_ids(
     'failed runs', $1, 0, $5, $8, null,
     case when $2::text[] is not null then array(
       select case g.state when 'failed' then 'f' else 'x' end from unnest($2) as g (state) where g.state in ('failed', 'canceled')
@@ -17,7 +17,7 @@ with looks as materialized (
   where $2::text[] is null or $2 && array['failed', 'canceled']
   union all
   select 'completed', n.id, n.is_edge
-  from holdfast.newest('runs', $1, 0, $5, $8, null, '{c}') n
+  from holdfast.newest_ids('runs', $1, 0, $5, $8, null, '{c}') n
   where $2::text[] is null or 'completed' = any($2)
 ),
 opened as materialized (

@@ -36,7 +36,7 @@ left join holdfast.run r on r.run_id = e.run_id
 where e.task_id = $1 and e.tenant_id = $2
 union all
 select $1, n.run_id, n.node_no, n.attempt, 0, 0, 0, 0, n.generation, 0, n.state::text, false, r.canceled_at is not null
-from holdfast.place($1) w
+from holdfast.locate_task($1) w
 join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 join holdfast.run r on r.run_id = n.run_id
 where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = $2;
@@ -44,7 +44,7 @@ where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = 
 -- name: group_letters
 -- A page of the letters of a group whose task can go again. A range of their index, as in `next_campaign_letters`.
 select d.dead_letter_id, d.state
-from holdfast.letter_to_go d
+from holdfast.redrivable_dead_letters d
 where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, $3)
   and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, 9223372036854775807)
 order by d.tenant_id, d.fingerprint, d.dead_letter_id
@@ -53,7 +53,7 @@ limit $4;
 -- name: ignore_letters
 -- Known, and left. What is under way goes on; nothing is retried by itself any more. Those that were ignored before may
 -- be abandoned ($4) all the same.
-with held as materialized (
+with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
   from holdfast.dead_letter d
   where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
@@ -68,12 +68,12 @@ done as (
   update holdfast.dead_letter d
   set state = 'ignored', disposition = $4, disposition_reason = $3, actor = $2, wants_sweep = false,
     changed_at = holdfast.instant()
-  from held
-  where d.dead_letter_id = held.dead_letter_id
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id, held.state as was,
-    held.disposition as was_disposition
+  from locked
+  where d.dead_letter_id = locked.dead_letter_id
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, d.run_id, locked.state as was,
+    locked.disposition as was_disposition
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.ignored', array_agg(task_id), array_agg(attempts),
     jsonb_build_object('actor', $2::text, 'reason', $3::text, 'disposition', $4::text)
@@ -86,7 +86,7 @@ order by dead_letter_id;
 
 -- name: close_letters
 -- An operator says that letters are dealt with, whatever became of their tasks: what was asked for is asked no more.
-with held as materialized (
+with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
   from holdfast.dead_letter d
   where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4
@@ -98,11 +98,11 @@ done as (
   update holdfast.dead_letter d
   set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, wants_sweep = false,
     changed_at = holdfast.instant()
-  from held
-  where d.dead_letter_id = held.dead_letter_id
-  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, held.state as was, held.disposition as was_disposition
+  from locked
+  where d.dead_letter_id = locked.dead_letter_id
+  returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts, locked.state as was, locked.disposition as was_disposition
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts),
     jsonb_build_object('actor', $2::text, 'reason', $3::text)
@@ -117,7 +117,7 @@ order by dead_letter_id;
 -- A page of the tasks of a group that rest failed, by the newest letter of each, whatever was done about it.
 select d.dead_letter_id, d.task_id, d.run_id
 from holdfast.dead_letter d
-where holdfast.rests_failed(d.task_id, d.run_id, d.node_no) and d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
+where holdfast.is_failed_at_rest(d.task_id, d.run_id, d.node_no) and d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
   and (d.state in ('open', 'retry_requested', 'retrying') or d.state = 'ignored')
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 order by d.dead_letter_id
@@ -219,7 +219,7 @@ slots as (
 ),
 uncounted as (
   update holdfast.completed c
-  set tasks = c.tasks - gone.tasks
+  set tasks = c.tasks - deleted.tasks
   from (
     select d.bucket, d.lane_id, sum(d.tasks) as tasks
     from (
@@ -232,14 +232,14 @@ uncounted as (
     ) span
     cross join lateral holdfast.completed_between(span.first_id, span.last_id) d
     group by d.bucket, d.lane_id
-  ) gone
-  where c.lane_id = gone.lane_id and c.bucket = gone.bucket
+  ) deleted
+  where c.lane_id = deleted.lane_id and c.bucket = deleted.bucket
 ),
 nodes as (
   delete from holdfast.node n
   where n.run_id = any(array(select run_id from runs))
 ),
-gone as (
+deleted as (
   delete from holdfast.run r
   where r.run_id = any(array(select run_id from runs))
 )

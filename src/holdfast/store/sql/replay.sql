@@ -67,8 +67,8 @@ with known as (
   where e.task_id = $1 and e.tenant_id = $2
   union
   select e.key
-  from holdfast.stood_before($1) b
-  join holdfast.effect e on e.task_id = b.alike
+  from holdfast.predecessor_tasks($1) b
+  join holdfast.effect e on e.task_id = b.counterpart
   where e.tenant_id = $2 and e.user_key is null and e.compensated_by is null
   union
   select $3::text

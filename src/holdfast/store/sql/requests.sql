@@ -20,7 +20,7 @@ returning true;
 
 -- name: forget_request_keys
 -- Forget keys after a day, some at a time; answers how many.
-with gone as (
+with deleted as (
   delete from holdfast.request_key k
   where (k.tenant_id, k.key) in (
     select o.tenant_id, o.key
@@ -32,4 +32,4 @@ with gone as (
   returning k.key
 )
 select count(*)
-from gone;
+from deleted;

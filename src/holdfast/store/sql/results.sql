@@ -25,7 +25,7 @@ from holdfast.attempt a
 left join lateral (select b.task_id from holdfast.body b where b.task_id = a.task_id limit 1) b on true
 left join lateral (
   select n.generation
-  from holdfast.place(a.task_id) w
+  from holdfast.locate_task(a.task_id) w
   join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
   where b.task_id is null and w.item_no is null
   limit 1
@@ -47,7 +47,7 @@ select g.task_id, n.state, m.output, null, null, null, null
 from unnest($1::bigint[]) as g (task_id)
 cross join lateral (
   select w.run_id, w.node_no, w.item_no
-  from holdfast.place(g.task_id) w
+  from holdfast.locate_task(g.task_id) w
   join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
   where not exists (select from holdfast.body b where b.task_id = g.task_id)
   limit 1
@@ -55,7 +55,7 @@ cross join lateral (
 cross join lateral (
   select n.state
   from holdfast.nodes_of(w.run_id) n
-  where n.node_no = w.node_no and n.is_bare and w.item_no is null
+  where n.node_no = w.node_no and n.is_taskless and w.item_no is null
   limit 1
 ) n
 left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
@@ -75,7 +75,7 @@ select g.task_id
 from unnest($1::bigint[]) as g (task_id)
 cross join lateral (
   select w.run_id
-  from holdfast.place(g.task_id) w
+  from holdfast.locate_task(g.task_id) w
   join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
   limit 1
 ) w;

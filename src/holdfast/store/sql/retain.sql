@@ -36,7 +36,7 @@ cross join (
 set local lock_timeout = '500ms';
 
 -- name: old_blocks
--- Blocks that ended longer ago than promised, and of which not only what is needed is left (see holdfast.needed_of).
+-- Blocks that ended longer ago than promised, and of which not only what is needed is left (see holdfast.needed_ids).
 select b.block
 from holdfast.block b
 cross join lateral (
@@ -50,9 +50,9 @@ cross join lateral (select holdfast.instant() - make_interval(secs => $1::double
 where n.began_at < promised.at and holdfast.has_unneeded(b.block, promised.at)
 order by b.block;
 
--- name: fold_block
+-- name: compact_block
 -- Drop of one block ($1) what is not needed. Where more than $3 ids are, it is left as it is.
-select holdfast.fold_block($1, holdfast.instant() - make_interval(secs => $2::double precision * 86400), $3::bigint);
+select holdfast.compact_block($1, holdfast.instant() - make_interval(secs => $2::double precision * 86400), $3::bigint);
 
 -- name: forget_events
 -- Events older than history, a bounded batch from behind ($3, $4). They lie in about the order in which they happened: goes
@@ -79,7 +79,7 @@ with recursive old as (
   ) e
   where old.nth < $2::int and e.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
 ),
-gone as (
+deleted as (
   delete from holdfast.event e
   where e.ctid = any(array(select old.place from old))
 )

@@ -13,7 +13,7 @@ returning task_id;
 with span as materialized (
   select coalesce($18::bigint, holdfast.take_span(cardinality($4::bytea[]) * ($3::bigint + 1))) as first_id
 ),
-fresh as (
+inserted as (
   insert into holdfast.run (
     run_id, tenant_id, snapshot_id, nodes, pending, active, input, max_active, priority, tags, key, parent_run_id,
     parent_node, original_run_id
@@ -28,24 +28,24 @@ released as (
   insert into holdfast.live (
     task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, state, run_id, node_no
   )
-  select fresh.run_id + 1 + r.node_no, $1, r.lane_id, r.policy_id, r.priority, r.max_retries, r.max_losses, 'q',
-    fresh.run_id, r.node_no
-  from fresh
+  select inserted.run_id + 1 + r.node_no, $1, r.lane_id, r.policy_id, r.priority, r.max_retries, r.max_losses, 'q',
+    inserted.run_id, r.node_no
+  from inserted
   cross join unnest($11::int[], $12::int[], $13::int[], $14::smallint[], $15::smallint[], $16::smallint[])
     as r (node_no, lane_id, policy_id, priority, max_retries, max_losses)
   returning task_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select $1, 'execution.started', array_agg(run_id), array_agg(1)
-  from fresh
+  from inserted
   union all
   select $1, 'task.queued', array_agg(task_id), array_agg(0)
   from released
   having count(*) > 0
 )
 select array_agg(run_id order by run_id)
-from fresh;
+from inserted;
 
 -- name: lock_runs
 -- Become the one who may change the graph of these runs. Everybody locks in this order, after task rows and before
@@ -114,7 +114,7 @@ counted as (
   where r.run_id = g.run_id and r.run_id = any($22::bigint[]) and r.state = 'o'
   returning r.run_id, r.tenant_id, r.generation, r.state, r.is_awaited, r.parent_run_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, kind, array_agg(id), array_agg(n)
   from (

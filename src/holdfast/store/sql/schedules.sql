@@ -1,6 +1,6 @@
 -- name: create_schedule
 -- Keep a new schedule. One of that name stays as it is, and nothing is answered.
-with fresh as (
+with inserted as (
   insert into holdfast.schedule (
     tenant_id, name, origin, kind, target, cron, every_seconds, timezone, overlap, missed, max_waiting, queue,
     policy_id, priority, tags, input, wants_time, max_active, next_at, look_at
@@ -9,13 +9,13 @@ with fresh as (
   on conflict (tenant_id, name) do nothing
   returning schedule_id, tenant_id, name, origin
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'schedule.created', '{}', '{}', jsonb_build_object('schedule', name, 'actor', origin)
-  from fresh
+  from inserted
 )
 select schedule_id
-from fresh;
+from inserted;
 
 -- name: change_schedule
 -- Bring a schedule up to what its own keeper says now; a pause stays. The next slot is counted anew only where the
@@ -34,7 +34,7 @@ with changed as (
       $16::bytea, $17::boolean, $19::int)
   returning s.schedule_id, s.tenant_id, s.name, s.origin
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'schedule.changed', '{}', '{}', jsonb_build_object('schedule', name, 'actor', origin)
   from changed
@@ -106,7 +106,7 @@ order by f.slot_at;
 -- name: record_slots
 -- Write down what became of slots, with the event of each kind. A slot that is on record already makes the transaction
 -- fail, and with it the firing: the primary key is the guard, not a look before.
-with fresh as (
+with inserted as (
   insert into holdfast.slot (
     schedule_id, slot_at, first_at, tenant_id, slots, state, task_id, run_id, cause, reason, is_manual, actor
   )
@@ -123,7 +123,7 @@ select $2, case state when 'f' then 'schedule.fired' when 'w' then 'schedule.wai
   coalesce(array_agg(id order by slot_at) filter (where id is not null), '{}'),
   coalesce(array_agg(0) filter (where id is not null), '{}'),
   jsonb_build_object('schedule', $3::text, 'cause', cause, 'slots', sum(slots), 'last', max(slot_at), 'actor', $12::text)
-from fresh
+from inserted
 group by state, cause;
 
 -- name: release_slot
@@ -134,7 +134,7 @@ with released as (
   where f.schedule_id = $1 and f.slot_at = $2 and f.state = 'w'
   returning f.tenant_id, f.slot_at, f.actor, coalesce(f.task_id, f.run_id) as id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'schedule.fired', array[id], array[0],
     jsonb_build_object('schedule', $6::text, 'cause', 'waited', 'slots', 1, 'last', slot_at, 'actor', actor)
@@ -196,53 +196,53 @@ from holdfast.schedule;
 
 -- name: pause_schedule
 -- Fire nothing of a schedule until it is resumed. A second pause changes nothing and keeps the first reason.
-with held as (
+with updated as (
   update holdfast.schedule s
   set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
   where s.tenant_id = $1 and s.name = $2 and s.paused_at is null
   returning s.schedule_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'schedule.paused', '{}', '{}',
     jsonb_build_object('schedule', $2::text, 'actor', $3::text, 'reason', $4::text)
-  from held
+  from updated
 )
 select count(*) = 1 as is_changed
-from held;
+from updated;
 
 -- name: resume_schedule
 -- Let a schedule fire again, and what waits go on. Under its lock.
-with held as (
+with updated as (
   update holdfast.schedule s
   set paused_at = null, paused_by = null, paused_reason = null, look_at = least(s.look_at, holdfast.instant())
   where s.tenant_id = $1 and s.name = $2 and s.paused_at is not null
   returning s.schedule_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'schedule.resumed', '{}', '{}',
     jsonb_build_object('schedule', $2::text, 'actor', $3::text, 'reason', $4::text)
-  from held
+  from updated
 )
 select count(*) = 1 as is_changed
-from held;
+from updated;
 
 -- name: delete_schedule
 -- Forget a schedule and its slots. What it fired stays.
-with gone as (
+with deleted as (
   delete from holdfast.schedule s
   where s.tenant_id = $1 and s.name = $2
   returning s.schedule_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select $1, 'schedule.deleted', '{}', '{}',
     jsonb_build_object('schedule', $2::text, 'actor', $3::text, 'reason', $4::text)
-  from gone
+  from deleted
 )
 select count(*) = 1 as is_changed
-from gone;
+from deleted;
 
 -- name: forget_slots
 -- Slots beyond the newest $2 of a schedule or older than history; the newest $3, and what is not settled, always stay.
@@ -268,7 +268,7 @@ with cut as materialized (
     ) as slot_at
   from holdfast.schedule s
 ),
-gone as (
+deleted as (
   delete from holdfast.slot f
   using cut
   where f.schedule_id = cut.schedule_id and f.slot_at <= cut.slot_at and (f.is_over or f.state in ('k', 'm'))
@@ -276,7 +276,7 @@ gone as (
 )
 update holdfast.schedule s
 set forgotten_until = greatest(s.forgotten_until, g.slot_at)
-from (select schedule_id, max(slot_at) as slot_at from gone group by schedule_id) g
+from (select schedule_id, max(slot_at) as slot_at from deleted group by schedule_id) g
 where s.schedule_id = g.schedule_id
 returning s.schedule_id;
 

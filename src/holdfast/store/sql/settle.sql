@@ -11,14 +11,14 @@ for update of t;
 -- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
 -- lease matches no row. Answers how many were accepted and which of them somebody waits for; and, if that is wanted ($5),
 -- the runs of nodes among them, under their locks as `lock_runs` takes them: a chain saves a round trip at every hop. A
--- batch with a re-driven task locks no run here: its letters come first, and the caller locks the runs after them. What
--- is gone is what was fenced; a full join of the two can only be hashed, where a planner that last saw an empty table
--- would try all pairs.
+-- batch with a re-driven task locks no run here: its letters come first, and the caller locks the runs after them.
+-- `deleted` and `fenced` hold the same rows; the full join forces a hash join even when the planner believes the table is
+-- empty.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
 ),
-held as materialized (
+locked as materialized (
   select t.task_id, t.attempt, t.lease_token, t.state
   from holdfast.live t
   where t.task_id = any($1::bigint[])
@@ -26,37 +26,37 @@ held as materialized (
   for update of t
 ),
 fenced as materialized (
-  select held.task_id, given.output
-  from held
-  join given on given.task_id = held.task_id and given.attempt = held.attempt and given.lease_token = held.lease_token
-  where held.state = 'r'
+  select locked.task_id, given.output
+  from locked
+  join given on given.task_id = locked.task_id and given.attempt = locked.attempt and given.lease_token = locked.lease_token
+  where locked.state = 'r'
 ),
-gone as (
+deleted as (
   delete from holdfast.live t
   where t.task_id = any(array(select task_id from fenced))
   returning t.*
 ),
-kept as (
+recorded as (
   insert into holdfast.attempt (
     task_id, started_at, ended_at, attempt, tenant_id, worker_id, generation, state, lease_token, output
   )
-  select gone.task_id, gone.started_at, holdfast.instant(), gone.attempt, gone.tenant_id, gone.worker_id,
-    gone.generation, 'c', gone.lease_token, fenced.output
-  from gone
-  full join fenced on fenced.task_id = gone.task_id
+  select deleted.task_id, deleted.started_at, holdfast.instant(), deleted.attempt, deleted.tenant_id, deleted.worker_id,
+    deleted.generation, 'c', deleted.lease_token, fenced.output
+  from deleted
+  full join fenced on fenced.task_id = deleted.task_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, 'task.completed', array_agg(task_id), array_agg(attempt)
-  from gone
+  from deleted
   group by tenant_id
 ),
-locked as materialized (
+locked_runs as materialized (
   select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
     r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled
   from holdfast.run r
-  where $5 and not exists (select from gone where gone.generation > 1)
-    and r.run_id = any(array(select distinct gone.run_id from gone where gone.run_id is not null)) and r.state = 'o'
+  where $5 and not exists (select from deleted where deleted.generation > 1)
+    and r.run_id = any(array(select distinct deleted.run_id from deleted where deleted.run_id is not null)) and r.state = 'o'
   order by r.run_id
   for no key update of r
 )
@@ -70,11 +70,11 @@ select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awa
       r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active, r.priority,
       r.is_paused::int, r.is_canceled::int
     ])
-    from locked r
+    from locked_runs r
   ) as runs
-from gone;
+from deleted;
 
--- name: settle_otherwise
+-- name: settle_incomplete
 -- Hand on attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to what was decided:
 -- q queued, w waiting, f failed for good with a dead letter, x canceled. Same fence. A requested cancel wins over any
 -- retry. A retry without delay waits too where a quota counts retries: it is counted when it is promoted.
@@ -89,7 +89,7 @@ with given as materialized (
     fingerprint, cause, input, effect, class
   )
 ),
-held as materialized (
+locked as materialized (
   select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id,
     t.generation
   from holdfast.live t
@@ -98,18 +98,18 @@ held as materialized (
   for update of t
 ),
 fenced as materialized (
-  select given.*, held.tenant_id, held.worker_id, held.started_at, held.lane_id, held.generation,
-    case when held.cancel_at is not null then 'x' else given.next end as next_state
-  from held
-  join given on given.task_id = held.task_id and given.attempt = held.attempt and given.lease_token = held.lease_token
-  where held.state in ('r', 'v')
+  select given.*, locked.tenant_id, locked.worker_id, locked.started_at, locked.lane_id, locked.generation,
+    case when locked.cancel_at is not null then 'x' else given.next end as next_state
+  from locked
+  join given on given.task_id = locked.task_id and given.attempt = locked.attempt and given.lease_token = locked.lease_token
+  where locked.state in ('r', 'v')
 ),
 waiting as materialized (
   select fenced.task_id
   from fenced
   where fenced.next_state = 'w' or (fenced.next_state = 'q' and fenced.outcome <> 'e' and exists (
     select from holdfast.lane l
-    join holdfast.quota k on holdfast.covers(k, l)
+    join holdfast.quota k on holdfast.quota_covers(k, l)
     where l.lane_id = fenced.lane_id
   ))
 ),
@@ -125,46 +125,46 @@ moved as (
   where t.task_id = any(array(select task_id from fenced where next_state in ('q', 'w')))
   returning t.task_id, t.lane_id, t.state
 ),
-gone as (
+deleted as (
   delete from holdfast.live t
   where t.task_id = any(array(select task_id from fenced where next_state in ('f', 'x')))
   returning t.*
 ),
-over as (
+ended_tasks as (
   insert into holdfast.ended (
     task_id, tenant_id, lane_id, policy_id, attempt, priority, max_retries, max_losses, retries, losses, generation,
     state, created_at, ended_at, reason, actor, input, tags, key, run_id, node_no, has_letter
   )
-  select gone.task_id, gone.tenant_id, gone.lane_id, gone.policy_id, gone.attempt, gone.priority, gone.max_retries,
-    gone.max_losses, gone.retries, gone.losses, gone.generation, fenced.next_state::"char",
-    coalesce(b.created_at, fenced.started_at), holdfast.instant(), case when fenced.next_state = 'x' then coalesce(gone.cancel_reason, '') else fenced.reason end,
-    coalesce(gone.cancel_actor, ''), b.input, b.tags, b.key, gone.run_id, gone.node_no,
+  select deleted.task_id, deleted.tenant_id, deleted.lane_id, deleted.policy_id, deleted.attempt, deleted.priority, deleted.max_retries,
+    deleted.max_losses, deleted.retries, deleted.losses, deleted.generation, fenced.next_state::"char",
+    coalesce(b.created_at, fenced.started_at), holdfast.instant(), case when fenced.next_state = 'x' then coalesce(deleted.cancel_reason, '') else fenced.reason end,
+    coalesce(deleted.cancel_actor, ''), b.input, b.tags, b.key, deleted.run_id, deleted.node_no,
     case when fenced.next_state = 'f' then fenced.fingerprint is not null end
-  from gone
-  full join (select * from fenced where next_state in ('f', 'x')) fenced on fenced.task_id = gone.task_id
-  left join lateral (select * from holdfast.body b where b.task_id = gone.task_id limit 1) b on true
+  from deleted
+  full join (select * from fenced where next_state in ('f', 'x')) fenced on fenced.task_id = deleted.task_id
+  left join lateral (select * from holdfast.body b where b.task_id = deleted.task_id limit 1) b on true
 ),
 letters as (
   insert into holdfast.dead_letter (
     tenant_id, task_id, run_id, node_no, lane_id, attempts, generation, source_type, source_id, fingerprint, cause,
     reason, previous_id, input, recovery_options
   )
-  select gone.tenant_id, gone.task_id, gone.run_id, gone.node_no, gone.lane_id, gone.attempt, gone.generation,
-    case when sent.key is null then 'task' else 'tool_effect' end, coalesce(sent.key, gone.task_id::text),
+  select deleted.tenant_id, deleted.task_id, deleted.run_id, deleted.node_no, deleted.lane_id, deleted.attempt, deleted.generation,
+    case when sent.key is null then 'task' else 'tool_effect' end, coalesce(sent.key, deleted.task_id::text),
     fenced.fingerprint, fenced.cause, fenced.reason,
-    case when gone.attempt > 1 then (
+    case when deleted.attempt > 1 then (
       select max(d.dead_letter_id)
       from holdfast.dead_letter d
-      where d.task_id = gone.task_id
+      where d.task_id = deleted.task_id
     ) end,
-    fenced.input, holdfast.recovery_options(gone.task_id)
-  from gone
-  join fenced on fenced.task_id = gone.task_id
+    fenced.input, holdfast.recovery_options(deleted.task_id)
+  from deleted
+  join fenced on fenced.task_id = deleted.task_id
   -- Of an effect only if this task was the last to send it: who reports may say anything.
   left join lateral (
     select e.key
     from holdfast.effect e
-    where e.tenant_id = gone.tenant_id and e.key = fenced.effect and e.task_id = gone.task_id
+    where e.tenant_id = deleted.tenant_id and e.key = fenced.effect and e.task_id = deleted.task_id
     limit 1
   ) sent on true
   where fenced.next_state = 'f' and fenced.fingerprint is not null
@@ -182,7 +182,7 @@ failures as (
   from fenced
   where outcome in ('f', 't', 'l')
 ),
-kept as (
+recorded as (
   insert into holdfast.attempt (
     task_id, started_at, ended_at, attempt, tenant_id, worker_id, generation, state, lease_token
   )
@@ -190,7 +190,7 @@ kept as (
   from fenced
   where outcome in ('x', 'e')
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select tenant_id, kind, array_agg(task_id), array_agg(attempt)
   from (
@@ -210,22 +210,22 @@ told as (
 )
 select
   (select count(*) from fenced) as accepted,
-  (select array_agg(task_id) from gone where is_awaited) as awaited,
+  (select array_agg(task_id) from deleted where is_awaited) as awaited,
   again.tasks as failed_again, again.runs as failed_again_runs,
   nodes.tasks as node_tasks, nodes.runs as node_runs, nodes.numbers as node_numbers, nodes.states as node_states,
   (select array_agg(distinct lane_id) from moved where state = 'q') as lanes
 from (
-  select array_agg(gone.task_id) as tasks, array_agg(gone.run_id) as runs, array_agg(gone.node_no) as numbers,
+  select array_agg(deleted.task_id) as tasks, array_agg(deleted.run_id) as runs, array_agg(deleted.node_no) as numbers,
     array_agg(fenced.next_state) as states
-  from gone
-  join fenced on fenced.task_id = gone.task_id
-  where gone.run_id is not null
+  from deleted
+  join fenced on fenced.task_id = deleted.task_id
+  where deleted.run_id is not null
 ) nodes
 cross join (
-  select array_agg(gone.task_id) as tasks, array_agg(gone.run_id) filter (where gone.run_id is not null) as runs
-  from gone
-  join fenced on fenced.task_id = gone.task_id
-  where gone.generation > 1 and fenced.next_state = 'f'
+  select array_agg(deleted.task_id) as tasks, array_agg(deleted.run_id) filter (where deleted.run_id is not null) as runs
+  from deleted
+  join fenced on fenced.task_id = deleted.task_id
+  where deleted.generation > 1 and fenced.next_state = 'f'
 ) again;
 
 -- name: find_settled

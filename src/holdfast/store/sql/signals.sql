@@ -64,9 +64,9 @@ cross join lateral (
   select s.signal_id
   from holdfast.signal s
   where s.tenant_id = n.tenant_id and s.wait_key = n.wait_key
-    and s.at >= (select min(a.created_at) from holdfast.runs_above(n.run_id) a)
-    and (s.run_id is null or s.run_id = any(array(select a.run_id from holdfast.runs_above(n.run_id) a)))
-    and (s.at >= r.created_at or not holdfast.is_taken(s.signal_id, n.run_id))
+    and s.at >= (select min(a.created_at) from holdfast.ancestor_runs(n.run_id) a)
+    and (s.run_id is null or s.run_id = any(array(select a.run_id from holdfast.ancestor_runs(n.run_id) a)))
+    and (s.at >= r.created_at or not holdfast.is_signal_taken(s.signal_id, n.run_id))
     and not exists (select from holdfast.node u where u.run_id = n.run_id and u.signal_id = s.signal_id)
     and not exists (select from holdfast.past_signal u where u.run_id = n.run_id and u.signal_id = s.signal_id)
   order by s.signal_id
@@ -131,7 +131,7 @@ where s.signal_id = $1
   and not exists (
     select
     from holdfast.run r
-    where r.run_id = $2 and r.parent_run_id is not null and r.created_at > s.at and holdfast.is_taken(s.signal_id, r.run_id)
+    where r.run_id = $2 and r.parent_run_id is not null and r.created_at > s.at and holdfast.is_signal_taken(s.signal_id, r.run_id)
   );
 
 -- name: waiting_node
@@ -168,7 +168,7 @@ open as materialized (
   where r.state = 'o' and exists (select from old)
   group by r.tenant_id
 ),
-gone as (
+deleted as (
   delete from holdfast.signal s
   where s.signal_id = any(array(
     select old.signal_id

@@ -148,14 +148,14 @@ went as materialized (
   select count(*) as items, count(*) < (select room.tasks from room) as has_room, max(i) + 1 as next
   from further
 ),
-kept as (
+updated as (
   update holdfast.node n
   set items_next = case when n.items_after is null then g.next else n.items_next end,
     items_after = case when n.items_after is not null then g.next end
   from (select case when went.has_room then edge.next else went.next end as next from went cross join edge) g
   where n.run_id = $1 and n.node_no = $2 and n.state = 'm' and g.next is not null
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
   select $4::int, 'task.revived', array_agg(task_id), array_agg(attempt)
   from further
@@ -250,9 +250,9 @@ set state = excluded.state, generation = excluded.generation, output = excluded.
 where holdfast.node.state::text = any($9::text[])
 returning run_id;
 
--- name: tell_failure
--- The story of a node that failed without a task: one attempt that began and ended here, numbered after all before it.
--- What the node remembers of them is a hint: older workers forgot it when they began it again. Under the lock of its run.
+-- name: record_node_failure
+-- Record the failure of a node without a task: one attempt that began and ended here, numbered after all earlier ones. The
+-- number that the node remembers is a lower bound. Under the lock of its run.
 insert into holdfast.failure (
   task_id, attempt, tenant_id, generation, state, lease_token, started_at, ended_at, code, type, message, decision,
   reason, rule, sentence
@@ -294,7 +294,7 @@ where n.run_id = $1 and n.node_no = $2 and n.state = 'f' and n.child_run_id = $3
 -- name: keep_children
 -- Nodes that failed go on with the runs they have: what failed in these is to run again, and their old end tells nothing.
 -- Under the lock of the run that started them, which has the smallest id.
-with held as materialized (
+with locked as materialized (
   select c.run_id
   from holdfast.run c
   where c.run_id = any($1::bigint[])
@@ -303,7 +303,7 @@ with held as materialized (
 )
 update holdfast.run c
 set kept_for = $2, is_wanted = c.state = 'f', is_answered = c.is_answered or c.state = 'f'
-where c.run_id = any(array(select run_id from held))
+where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
 -- name: replace_children
@@ -318,7 +318,7 @@ with recursive below as (
   from below
   join holdfast.run c on c.parent_run_id = below.run_id
 ),
-held as materialized (
+locked as materialized (
   select c.run_id
   from holdfast.run c
   where c.run_id = any(array(select run_id from below))
@@ -327,7 +327,7 @@ held as materialized (
 )
 update holdfast.run c
 set is_replaced = true, is_wanted = false
-where c.run_id = any(array(select run_id from held))
+where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
 -- name: tasks_below

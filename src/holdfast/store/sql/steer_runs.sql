@@ -6,7 +6,7 @@ with paused as (
   where r.run_id = $1 and r.tenant_id = $2 and r.state = 'o' and r.paused_at is null and r.canceled_at is null
   returning r.run_id, r.tenant_id, r.generation
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'execution.paused', array[run_id], array[generation::int],
     jsonb_build_object('actor', $3::text, 'reason', $4::text)
@@ -23,7 +23,7 @@ with resumed as (
   where r.run_id = $1 and r.state = 'o' and r.paused_at is not null
   returning r.run_id, r.tenant_id, r.generation
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'execution.resumed', array[run_id], array[generation::int],
     jsonb_build_object('actor', $2::text, 'reason', $3::text)
@@ -70,7 +70,7 @@ with ended as (
   where r.run_id = $1 and r.state = 'o' and r.canceled_at is null
   returning r.run_id, r.tenant_id, r.generation, r.state, r.active, r.nodes, r.is_awaited, r.parent_run_id
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, case state when 'x' then 'execution.canceled' else 'execution.canceling' end, array[run_id],
     array[generation::int], jsonb_build_object('actor', $2::text, 'reason', $3::text)
@@ -203,7 +203,7 @@ taken as (
   from forgotten
   where signal_id is not null
 ),
-told as (
+events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select r.tenant_id, 'execution.redriven', array[r.run_id], array[r.generation + 1],
     jsonb_build_object('actor', $5::text, 'reason', $6::text, 'nodes', $2::int[])

@@ -91,7 +91,7 @@ where pg_try_advisory_xact_lock(1752132969, n.tenant_id);
 -- The same for a named task of a limited tenant, which waits: its transaction holds nothing yet.
 select pg_advisory_xact_lock(1752132969, $1);
 
--- name: tenant_rooms
+-- name: remaining_tenant_capacity
 -- How many tasks limited tenants may start now. Counted from leased rows under `try_tenants`: nothing to leak.
 select n.tenant_id,
   n.max_running - (

@@ -33,7 +33,7 @@ waiting as materialized (
   cross join lateral (select * from holdfast.live t where t.task_id = due.task_id limit 1) t
   where t.state = 'q'
 ),
-over as (
+deleted as (
   delete from holdfast.hint h
   where h.task_id = any(array(select task_id from due)) and h.task_id not in (select task_id from waiting)
 ),
@@ -81,7 +81,7 @@ returning h.task_id;
 insert into holdfast.hint (task_id, tenant_id, queue_id)
 select t.task_id, t.tenant_id, r.queue_id
 from (
-  select q.queue_id, greatest(0, holdfast.hint_room(q.queue_id)) as room
+  select q.queue_id, greatest(0, holdfast.remaining_hints(q.queue_id)) as room
   from holdfast.queue q
   where q.paused_at is null and exists (select from holdfast.wake w where w.is_on)
 ) r
@@ -131,13 +131,13 @@ left join lateral (
   limit 1
 ) h on true;
 
--- name: tell_carrier_away
+-- name: record_carrier_outage
 -- A relay could not send: since when, and why, for `why` and `doctor`.
 update holdfast.wake w
 set carrier = $1, away_since = coalesce(w.away_since, holdfast.instant()), away_detail = $2
 where w.is_on;
 
--- name: tell_carrier_back
+-- name: record_carrier_recovery
 -- A relay could send again.
 update holdfast.wake w
 set carrier = $1, away_since = null, away_detail = ''

@@ -142,7 +142,7 @@ left join holdfast.body b on b.task_id = g.task_id
 left join lateral (
   select r.run_id, s.lane_ids[p.node_no + 1] as lane_id, case when r.run_id = g.task_id then o.name end as flow
   from (
-    select p.run_id, p.node_no from holdfast.place(g.task_id) p where b.task_id is null
+    select p.run_id, p.node_no from holdfast.locate_task(g.task_id) p where b.task_id is null
     union all
     select r.run_id, null from holdfast.run r where r.run_id = g.task_id
   ) p

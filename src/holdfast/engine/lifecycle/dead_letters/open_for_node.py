@@ -15,7 +15,7 @@ from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
 _PARK_NODE = sql("park_node")
-_RESOLVE_MENDED = sql("resolve_mended")
+_RESOLVE_COMPLETED_NODES = sql("resolve_completed_nodes")
 _ENSURE_QUEUE = sql("ensure_queue")
 _ENSURE_LANE = sql("ensure_lane")
 _FIND_LANE = sql("find_lane")
@@ -38,7 +38,7 @@ async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code:
 
 async def resolve_mended(session: Session, task_ids: list[int] | None, *, limit: int) -> int:
     """Resolve letters of nodes without a task that completed since: of some of them, or of any."""
-    return len(await session.fetch(_RESOLVE_MENDED, task_ids, limit, DISPATCHER_ACTOR))
+    return len(await session.fetch(_RESOLVE_COMPLETED_NODES, task_ids, limit, DISPATCHER_ACTOR))
 
 
 async def _lane_of(session: Session, tenant_id: int, node: Node) -> int:

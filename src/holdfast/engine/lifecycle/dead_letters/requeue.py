@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds
-from holdfast.core.tasks.fingerprint import fingerprint_on_record
 from holdfast.engine.lifecycle.runs.redrive import Redriven, redrive_run
 from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict
@@ -28,8 +27,6 @@ _REQUEST_LETTERS = sql("request_letters")
 _LOCK_TASK_LETTERS = sql("lock_task_letters")
 _HOLD_RUN_LETTERS = sql("hold_run_letters")
 _DEAD_TASK = sql("dead_task")
-_UNLETTERED = sql("unlettered")
-_ADOPT_TASKS = sql("adopt_tasks")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -213,8 +210,6 @@ async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, tas
     dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
     if dead is None or dead["state"] != "f":
         return None
-    if not letters and await adopt(session, limit=1, task_id=task_id):
-        letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
     if dead["is_canceled"]:
         raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
     return LockedDeadTask(dead, held, list(letters))
@@ -226,22 +221,6 @@ async def _requested(session: Session, row: Any, by: RequeueRequest) -> DeadLett
         await request(session, [row["dead_letter_id"]], by)
     dispatches = 0 if is_reset else row["dispatches"]
     return DeadLetter(row["dead_letter_id"], row["task_id"], dispatches, row["state"], row["node_no"])
-
-
-async def adopt(session: Session, *, limit: int, task_id: int | None = None) -> int:
-    """Open letters for failed tasks that have none, because a worker that knew no letters settled them."""
-    rows = await session.fetch(_UNLETTERED, limit, task_id)
-    if not rows:
-        return 0
-    columns = zip(*(_adopted(row) for row in rows), strict=True)
-    return len(await session.fetch(_ADOPT_TASKS, *map(list, columns)))
-
-
-def _adopted(row: Any) -> tuple[int, str, str]:
-    if row["state"] is None:
-        return row["task_id"], fingerprint_on_record(state="f", code="", type="", message="", traceback=""), ""
-    known = {name: row[name] for name in ("state", "code", "type", "message", "traceback")}
-    return row["task_id"], fingerprint_on_record(**known), row["reason"]
 
 
 def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:

@@ -30,7 +30,6 @@ from holdfast.engine.lifecycle.dead_letters.open_for_node import resolve_mended
 from holdfast.engine.lifecycle.dead_letters.requeue import (
     Dispatched,
     RequeueRequest,
-    adopt,
     dispatch_run,
     dispatch_tasks,
     letters_of,
@@ -48,12 +47,12 @@ _LOCK_RUN = sql("lock_run")
 _NODES_AT_REST = sql("nodes_at_rest")
 _RESOLVE_SUPERSEDED = sql("resolve_superseded")
 _EXHAUST_LETTERS = sql("exhaust_letters")
-_ROUSE_FORGOTTEN = sql("rouse_forgotten")
-_PARK_LEFT = sql("park_left")
+_REQUEUE_STALE_DEAD_LETTERS = sql("requeue_stale_dead_letters")
+_PARK_ABANDONED_DEAD_LETTERS = sql("park_abandoned_dead_letters")
 _CLOSE_REPLACED = sql("close_replaced")
 
 SWEEP_BATCH = 500
-ADOPT_BATCH = 500
+REPAIR_BATCH = 500
 _BY = RequeueRequest(DISPATCHER_ACTOR, RESUME_REASON)
 
 
@@ -84,19 +83,18 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
     return swept
 
 
-async def adopt_once(database: Database, *, limit: int = ADOPT_BATCH) -> int:
-    """Give failed tasks the letters they lack, look again at letters whose task came to rest unnoticed, park those
-    whose task or run was canceled, and close those of runs that were replaced and of nodes that were mended.
+async def repair_letters_once(database: Database, *, limit: int = REPAIR_BATCH) -> int:
+    """Bring letters up to date that a settlement did not update, at most `limit` of each kind; returns how many.
 
-    The first happens only while workers older than dead letters still run.
+    Hands letters back to the sweep whose task came to rest unnoticed, parks those whose task or run was canceled, and
+    closes those of replaced runs and of nodes that completed since.
     """
     async with database.transaction() as session:
-        adopted = await adopt(session, limit=limit)
-        roused = await session.fetch(_ROUSE_FORGOTTEN, limit)
-        parked = await session.fetch(_PARK_LEFT, limit, DISPATCHER_ACTOR)
+        roused = await session.fetch(_REQUEUE_STALE_DEAD_LETTERS, limit)
+        parked = await session.fetch(_PARK_ABANDONED_DEAD_LETTERS, limit, DISPATCHER_ACTOR)
         closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
         mended = await resolve_mended(session, None, limit=limit)
-    return adopted + len(roused) + len(parked) + len(closed) + mended
+    return len(roused) + len(parked) + len(closed) + mended
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:

@@ -123,7 +123,7 @@ def children_of(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> t
     replaced: list[int] = []
     for row in rows:
         if row["child_run_id"] is not None and row["node_no"] in reset:
-            is_kept = row["node_no"] in unmoved and row["letter"] == "f"
+            is_kept = row["node_no"] in unmoved and row["state_code"] == "f"
             (kept if is_kept else replaced).append(row["child_run_id"])
     return sorted(kept), sorted(replaced)
 
@@ -207,7 +207,7 @@ async def _reopen(
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
     # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.
     for kept in {down for one in numbers for down in snapshot.plan.downstream[one]}.difference(numbers):
-        if by_number[kept]["letter"] is None:
+        if by_number[kept]["state_code"] is None:
             run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
     return run
 
@@ -215,14 +215,14 @@ async def _reopen(
 def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
     """The tasks among some nodes that stand completed: they count as such until they are reset."""
     among = set(numbers)
-    done = (row for row in rows if row["node_no"] in among and row["state"] == "completed" and not row["is_bare"])
+    done = (row for row in rows if row["node_no"] in among and row["state"] == "completed" and not row["is_taskless"])
     return [str(row["task_id"]) for row in done]
 
 
 def _with_items(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
     """Nodes that failed with their items, and get the same list again: they go on with those that did not complete."""
     unmoved = {snapshot.plan.number[name] for name in plan.unmoved}
-    return [row for row in rows if row["node_no"] in unmoved and row["letter"] == "f" and row["items"]]
+    return [row for row in rows if row["node_no"] in unmoved and row["state_code"] == "f" and row["items"]]
 
 
 def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:

@@ -24,7 +24,7 @@ from holdfast.store.statements import sql
 
 _BEGIN_WAIT = sql("begin_wait")
 _END_SPECIAL = sql("end_special")
-_TELL_FAILURE = sql("tell_failure")
+_RECORD_NODE_FAILURE = sql("record_node_failure")
 
 FRESH = ("b", "h", "r")
 """What a node may be that fails or completes before it could begin."""
@@ -128,7 +128,7 @@ async def fail_taskless(
     row = run.progress.mark(node_no, "f")
     story = (code, message, REASON, f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
-    row.attempt = await session.fetchval(_TELL_FAILURE, *where, *story)
+    row.attempt = await session.fetchval(_RECORD_NODE_FAILURE, *where, *story)
     if parks:
         await open_for_node(session, run, node_no, code=code, cause=REASON)
     return await end_taskless(session, run, node_no, TaskState.FAILED, leaving)

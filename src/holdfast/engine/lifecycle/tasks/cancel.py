@@ -17,7 +17,7 @@ from holdfast.store.statements import sql
 
 _CANCEL = sql("cancel")
 _RESULTS = sql("results")
-_FIND_PLACE = sql("find_place")
+_LOCATE_TASK = sql("locate_task")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ async def not_cancelable(database: Database, tenant_id: int, task_id: int) -> Ho
     row = await database.fetchrow(_RESULTS, [task_id], tenant_id)
     if row is not None:
         return Conflict(f"Task {task_id} is already {row['state']}.", code="task_over", state=row["state"])
-    place = await database.fetchrow(_FIND_PLACE, task_id, tenant_id)
+    place = await database.fetchrow(_LOCATE_TASK, task_id, tenant_id)
     if place is None:
         return NotFound(f"There is no task {task_id}.", code="task_not_found")
     is_run = place["node_no"] is None

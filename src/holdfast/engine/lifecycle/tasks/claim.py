@@ -19,18 +19,18 @@ from holdfast.engine.limits.breakers import trial_rooms
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
 
-_HEADS = sql("heads")
-_HEADS_FROM = sql("heads_from")
+_LANE_HEADS = sql("lane_heads")
+_LANE_HEADS_FROM = sql("lane_heads_from")
 _CLAIM = sql("claim")
 _HELD_BY = sql("held_by")
 _HELD_TASK = sql("held_task")
 _TRY_LIMITS = sql("try_limits")
 _LOCK_LIMIT = sql("lock_limit")
-_ROOMS = sql("rooms")
+_REMAINING_CAPACITY = sql("remaining_capacity")
 _SPEND_STARTS = sql("spend_starts")
 _TRY_TENANTS = sql("try_tenants")
 _LOCK_TENANT_LIMIT = sql("lock_tenant_limit")
-_TENANT_ROOMS = sql("tenant_rooms")
+_REMAINING_TENANT_CAPACITY = sql("remaining_tenant_capacity")
 _TALLY_STARTS = sql("tally_starts")
 
 HEADS_SECONDS_MAX = 0.2
@@ -166,7 +166,7 @@ class Claimer:
 
     async def _look_at_all(self, session: Session, now: float) -> Sequence[Any]:
         began = time.perf_counter()
-        rows = await session.fetch(_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
+        rows = await session.fetch(_LANE_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
         self._floors.clear()
         took = time.perf_counter() - began
         self._slow_looks = floors.slow_looks(self._slow_looks, took)
@@ -177,7 +177,7 @@ class Claimer:
         parts = floors.parts_above(self._floors)
         columns = [list(column) for column in zip(*parts, strict=True)] if parts else [[], [], [], [], []]
         identity = self.identity
-        return await session.fetch(_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)
+        return await session.fetch(_LANE_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)
 
     def _raise_floors(self, rows: Sequence[Any]) -> None:
         """What was taken is behind: the next claim begins there, and so does the next look."""
@@ -260,7 +260,7 @@ class Claimer:
             rooms |= await _tenant_rooms(session, mine)
         if queue_ids:
             mine = [row["queue_id"] for row in await session.fetch(_TRY_LIMITS, queue_ids)]
-            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_ROOMS, mine)}
+            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_REMAINING_CAPACITY, mine)}
         if breaker_ids:
             granted = await trial_rooms(session, breaker_ids)
             rooms |= {("breaker", number): room for number, room in granted.items()}
@@ -302,7 +302,7 @@ def _gates_in(row: Any) -> list[Gate]:
 
 async def sees_work(session: Session, identity: WorkerIdentity) -> bool:
     """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
-    return bool(await session.fetch(_HEADS, identity.actions, identity.queues, identity.worker_id))
+    return bool(await session.fetch(_LANE_HEADS, identity.actions, identity.queues, identity.worker_id))
 
 
 def is_first(claimed: Claimed) -> bool:
@@ -323,7 +323,7 @@ def _row_of(row: Any) -> Row:
 
 async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
     """What limited tenants may start now, counted under a lock that the caller has until its transaction ends."""
-    rows = await session.fetch(_TENANT_ROOMS, tenant_ids)
+    rows = await session.fetch(_REMAINING_TENANT_CAPACITY, tenant_ids)
     # A limit lifted since the look leaves no row: as much room as anybody asks for.
     found = {row["tenant_id"]: max(0, row["room"]) for row in rows}
     return {("tenant", one): found.get(one, HELD_MAX) for one in tenant_ids}
@@ -344,7 +344,7 @@ async def has_room(session: Session, found: Any) -> bool:
     if not found["is_limited"] or found["is_paused"]:
         return True
     await session.fetch(_LOCK_LIMIT, found["queue_id"])
-    return _room(await session.fetchrow(_ROOMS, [found["queue_id"]])) > 0
+    return _room(await session.fetchrow(_REMAINING_CAPACITY, [found["queue_id"]])) > 0
 
 
 async def spend_room(session: Session, found: Any) -> None:

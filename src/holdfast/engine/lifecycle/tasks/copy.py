@@ -17,7 +17,7 @@ from holdfast.store.catalog import Lane
 from holdfast.store.statements import sql
 
 _COPIED_TASK = sql("copied_task")
-_FIND_PLACE = sql("find_place")
+_LOCATE_TASK = sql("locate_task")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ async def copy_task(
 
 
 async def _refused(engine: Engine, tenant_id: int, task_id: int) -> NotFound | Conflict:
-    place = await engine.database.fetchrow(_FIND_PLACE, task_id, tenant_id)
+    place = await engine.database.fetchrow(_LOCATE_TASK, task_id, tenant_id)
     if place is None:
         return NotFound(f"There is no task {task_id}.", code="task_not_found")
     return Conflict(

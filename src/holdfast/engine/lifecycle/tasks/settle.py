@@ -28,8 +28,8 @@ from holdfast.store.statements import sql
 _ADD_NOTES = sql("add_notes")
 _LOCK_TASKS = sql("lock_tasks")
 _SETTLE_COMPLETED = sql("settle_completed")
-_SETTLE_OTHERWISE = sql("settle_otherwise")
-_TELL_LETTERS = sql("tell_letters")
+_SETTLE_INCOMPLETE = sql("settle_incomplete")
+_UPDATE_DEAD_LETTERS_AFTER_SETTLE = sql("update_dead_letters_after_settle")
 _FIND_SETTLED = sql("find_settled")
 _FIND_WINNER = sql("find_winner")
 
@@ -137,14 +137,16 @@ async def _settle(
         if locks_runs and not redriven:
             runs = row["runs"] or ()
     if others:
-        row = (await session.fetch(_SETTLE_OTHERWISE, *_other_columns(catalog, others)))[0]
+        row = (await session.fetch(_SETTLE_INCOMPLETE, *_other_columns(catalog, others)))[0]
         accepted += row["accepted"]
         awaited += row["awaited"] or []
         lanes += row["lanes"] or []
         failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
         ends += _node_ends(row, map(ENDS.__getitem__, row["node_states"] or ()))
     if redriven or failed_again:
-        await session.fetch(_TELL_LETTERS, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR)
+        await session.fetch(
+            _UPDATE_DEAD_LETTERS_AFTER_SETTLE, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR
+        )
     notifications = Notifications(set(lanes), awaited, [])
     if ends:
         if before_release is not None:

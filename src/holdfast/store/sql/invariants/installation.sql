@@ -47,8 +47,8 @@ select c.conname
 from pg_constraint c
 where c.connamespace = 'holdfast'::regnamespace and not c.convalidated
 union all
-select 'live_sound'
-where to_regclass('holdfast.live_sound') is null;
+select 'live_invalid_rows'
+where to_regclass('holdfast.live_invalid_rows') is null;
 
 -- name: the_installation_has_its_secrets
 -- The secret that capability tokens are signed with is there, and long enough.
@@ -60,7 +60,7 @@ where s.purpose is null;
 -- name: the_epoch_is_that_of_this_server
 -- Whoever works here noticed which server this is.
 select n.epoch, n.cause
-from holdfast.epoch_now() n
+from holdfast.current_epoch() n
 where n.cause <> 'unbound';
 
 -- name: no_id_is_before_its_epoch
@@ -76,7 +76,7 @@ where e.epoch = (select max(n.epoch) from holdfast.epoch n)
 -- No event stands at a place that the transactions of this server have yet to reach: readers would pass over those.
 select e.xid::text as place, e.seq
 from holdfast.event e
-where e.xid > holdfast.event_place(pg_snapshot_xmax(pg_current_snapshot()))
+where e.xid > holdfast.event_position(pg_snapshot_xmax(pg_current_snapshot()))
 order by e.xid desc
 limit 10;
 

@@ -32,6 +32,6 @@ having count(*) + least(b.passed, b.trials - 1) > b.trials;
 select k.quota_id, k.action, k.queue_id
 from holdfast.quota k
 join holdfast.tally t on t.guard_id = k.quota_id
-where k.retries_max is not null and t.slice between holdfast.slice_now(k.window_seconds) - 12 and holdfast.slice_now(k.window_seconds)
+where k.retries_max is not null and t.slice between holdfast.current_slice(k.window_seconds) - 12 and holdfast.current_slice(k.window_seconds)
 group by k.quota_id, k.action, k.queue_id, k.retries_max
 having sum(t.part) > k.retries_max;

@@ -13,7 +13,7 @@ counted as (
     count(*) filter (where n.state in ('queued', 'running', 'retrying')) as active,
     count(*) filter (where n.state = 'failed') as failed
   from recent
-  join holdfast.standing n on n.run_id = recent.run_id
+  join holdfast.node_states n on n.run_id = recent.run_id
   group by n.run_id
 )
 select recent.run_id, recent.pending, counted.pending as pending_now, recent.active, counted.active as active_now,
@@ -37,9 +37,9 @@ edge as (
   cross join lateral unnest(f.upstreams, f.downstreams) as e (upstream, downstream)
 ),
 stands as materialized (
-  select n.run_id, open.flow_id, open.holds_back, n.node_no, n.state, n.letter
+  select n.run_id, open.flow_id, open.holds_back, n.node_no, n.state, n.state_code
   from open
-  join holdfast.standing n on n.run_id = open.run_id
+  join holdfast.node_states n on n.run_id = open.run_id
 ),
 awaited as (
   select down.run_id, down.node_no
@@ -51,7 +51,7 @@ awaited as (
 select stands.run_id, stands.node_no
 from stands
 left join awaited on awaited.run_id = stands.run_id and awaited.node_no = stands.node_no
-where stands.state = 'blocked' and case when stands.letter = 'h' then not stands.holds_back else awaited.run_id is null end;
+where stands.state = 'blocked' and case when stands.state_code = 'h' then not stands.holds_back else awaited.run_id is null end;
 
 -- name: nodes_count_their_upstreams
 -- The counters of a blocked node are those of its upstreams, by how they ended.
@@ -75,7 +75,7 @@ counted as (
     count(*) filter (where up.state in ('failed', 'upstream_failed', 'canceled')) as failed
   from blocked
   join edge on edge.flow_id = blocked.flow_id and edge.downstream = blocked.node_no
-  join holdfast.standing up on up.run_id = blocked.run_id and up.node_no = edge.upstream
+  join holdfast.node_states up on up.run_id = blocked.run_id and up.node_no = edge.upstream
   group by blocked.run_id, blocked.node_no
 )
 select blocked.run_id, blocked.node_no, blocked.pending, counted.pending as pending_now

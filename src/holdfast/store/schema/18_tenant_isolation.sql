@@ -1,114 +1,16 @@
--- Tenants: limits of each, workers that belong to one, and walls between them that hold also where a statement forgets.
+-- Isolation of tenants by row-level security, which holds even where a statement forgets to name the tenant.
 --
--- Who works for one tenant runs every transaction as the role `holdfast_tenant`, with the tenant's number in the setting
--- `holdfast.tenant_id`; row-level security shows that role the rows of that tenant and no others. Everybody else who
--- works here is the engine: the owner of the tables, and roles that were granted writing to them.
+-- A process that works for one tenant runs every transaction as the role `holdfast_tenant`, with the tenant's id in
+-- the setting `holdfast.tenant_id`. Row-level security shows that role the rows of that tenant and no others. All
+-- other roles that work here are the engine: the owner of the tables, and roles that were granted writing to them.
 
-alter table holdfast.tenant
-  add column max_running int check (max_running > 0),
-  add column max_queued int check (max_queued > 0);
-
--- Workers that know nothing of tenants work for the first.
-alter table holdfast.worker add column tenant_id int not null default 1 references holdfast.tenant;
-create index lane_tenant_action on holdfast.lane (tenant_id, action);
-
--- A part belongs to the tenant of its generation.
-alter table holdfast.dataset_generation add constraint generation_tenant unique (tenant_id, generation_id);
-alter table holdfast.dataset_stage add constraint stage_tenant
-  foreign key (tenant_id, generation_id) references holdfast.dataset_generation (tenant_id, generation_id)
-  on delete cascade;
-alter table holdfast.dataset_commit add constraint commit_tenant
-  foreign key (tenant_id, generation_id) references holdfast.dataset_generation (tenant_id, generation_id)
-  on delete cascade;
-
--- The tenant that this transaction works for; null where it works for none.
-create function holdfast.my_tenant() returns int
-  language sql stable parallel safe
-  return nullif(current_setting('holdfast.tenant_id', true), '')::int;
-
--- Whether a function that runs with the owner's rights was called by the engine, or else on behalf of this tenant. Who may
--- only read is neither, though everybody may call it.
-create function holdfast.is_for(tenant int) returns boolean
-  language sql stable parallel safe
-  return case
-    when current_setting('role') = 'holdfast_tenant' then tenant is not distinct from holdfast.my_tenant()
-    else has_table_privilege(
-      coalesce(nullif(current_setting('role'), 'none'), session_user::text)::name, 'holdfast.live', 'insert'
-    )
-  end;
-
--- Ids of spans come two steps of a sequence at a time: nobody but this function may set it.
-alter function holdfast.take_span(bigint) security definer set search_path = pg_catalog, pg_temp;
-
--- What shows, fills and drops tables of datasets does so as their owner, and only for the tenant they belong to: all of
--- it asks here for their names. Making them is left to apps, which are the engine.
-create or replace function holdfast.generation_names(
-  which int, out rows_table text, out stage_table text, out column_list text, out is_keyed boolean
-) language plpgsql stable as $$
-begin
-  select format('%I.%I', d.place, d.name || '_v' || g.version),
-    format('%I.%I', d.place, d.name || '_v' || g.version || '_staged'),
-    (select string_agg(quote_ident(c.name), ', ' order by c.nth) from unnest(g.columns) with ordinality as c (name, nth)),
-    cardinality(g.key) > 0
-  into rows_table, stage_table, column_list, is_keyed
-  from holdfast.dataset_generation g
-  join holdfast.dataset d on d.dataset_id = g.dataset_id
-  where g.generation_id = which and holdfast.is_for(g.tenant_id);
-  if not found then
-    raise exception 'There is no generation %.', which using errcode = 'no_data_found';
-  end if;
-end $$;
-alter function holdfast.unmake_generation(int) security definer set search_path = pg_catalog, pg_temp;
-alter function holdfast.move_staged(int, bigint, uuid, int, text, text) security definer set search_path = pg_catalog, pg_temp;
-alter function holdfast.take_back(int, text, bigint) security definer set search_path = pg_catalog, pg_temp;
-alter function holdfast.drop_staged(int, bigint, uuid, int) security definer set search_path = pg_catalog, pg_temp;
-alter function holdfast.count_rows(int, text) security definer set search_path = pg_catalog, pg_temp;
-
-create or replace function holdfast.show_generation(which int, is_first boolean) returns void
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
-declare
-  d holdfast.dataset;
-  named record;
-  shown text;
-  query text;
-  granted aclitem[];
-  one record;
-begin
-  select * into strict d from holdfast.dataset where dataset_id = which and holdfast.is_for(tenant_id);
-  select n.* into named
-  from holdfast.dataset_generation g, holdfast.generation_names(g.generation_id) n
-  where g.dataset_id = which and g.version = d.current_version;
-  shown := format('%I.%I', d.place, d.name);
-  query := format('select %s from %s where (select holdfast.is_whole(%s, %s))',
-    named.column_list, named.rows_table, which, d.current_version);
-  if is_first then
-    execute format('create view %s as %s', shown, query);
-    return;
-  end if;
-  begin
-    execute format('create or replace view %s as %s', shown, query);
-    return;
-  exception when invalid_table_definition then
-    null;
-  end;
-  select c.relacl into granted from pg_class c where c.oid = shown::regclass;
-  execute format('drop view %s', shown);
-  execute format('create view %s as %s', shown, query);
-  for one in
-    select a.privilege_type, a.is_grantable, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as grantee
-    from aclexplode(granted) a
-  loop
-    execute format('grant %s on %s to %s%s', one.privilege_type, shown, one.grantee,
-      case when one.is_grantable then ' with grant option' else '' end);
-  end loop;
-end $$;
-
--- Make the role if it can be made, and put every table of the schema behind its wall: row-level security, forced, one
--- policy for the engine and one for the tenant. To be run again after tables were added, after the role was made by hand
--- and after another role was granted writing; `holdfast migrate` does. Answers whether the role is there.
+-- Create the role if this is allowed, and put every table of the schema behind row-level security: enabled, forced,
+-- one policy for the engine and one for the tenant. Run it again after tables were added, after the role was created
+-- by hand, and after another role was granted writing; `holdfast migrate` does. Returns whether the role exists.
 --
--- A table is reached by the tenant's role only where a rule is known: its own tenant_id, or the row it hangs on. What a
--- later migration adds without either stays out of its reach, and so do partitions, which have no grants of their own.
+-- The tenant's role reaches a table only where a rule is known: its own tenant_id, or the row it belongs to. A table
+-- that a later migration adds without either stays out of its reach, and so do partitions, which have no grants of
+-- their own.
 create function holdfast.secure_tenants() returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   mine constant text := 'tenant_id = nullif(current_setting(''holdfast.tenant_id'', true), '''')::int';
@@ -122,16 +24,16 @@ begin
     if not exists (select from pg_roles r where r.rolname = 'holdfast_tenant') then
       create role holdfast_tenant nologin;
     end if;
-    -- Who made a role may grant it, and from PostgreSQL 16 on is not yet allowed to become it.
+    -- The creator of a role may grant it, but from PostgreSQL 16 on may not assume it without a grant.
     if not pg_has_role(current_user, 'holdfast_tenant',
       case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)
     then
       execute format('grant holdfast_tenant to %I', current_user);
     end if;
   exception
-    -- The migration of another database on this server made it in the same moment.
+    -- The migration of another database on this server created it at the same time.
     when unique_violation or duplicate_object or internal_error then null;
-    -- Then an administrator must: `holdfast doctor` says how.
+    -- Then an administrator has to create it; `holdfast doctor` says how.
     when insufficient_privilege then null;
   end;
   has_role := exists (select from pg_roles r where r.rolname = 'holdfast_tenant');
@@ -142,7 +44,7 @@ begin
   join pg_roles r on r.oid in (c.relowner, a.grantee) and r.rolname <> 'holdfast_tenant'
   where c.oid = 'holdfast.live'::regclass;
 
-  -- Who works here without owning the tables gets what later migrations add; who only reads goes on seeing every row.
+  -- A role that writes without owning the tables gets grants on new tables; a role that only reads sees every row.
   select string_agg(distinct quote_ident(r.rolname), ', ') filter (where a.privilege_type = 'INSERT'),
     string_agg(distinct quote_ident(r.rolname), ', ') filter (
       where a.privilege_type = 'SELECT' and not has_table_privilege(r.oid, c.oid, 'insert')
@@ -162,7 +64,7 @@ begin
   for one in
     select c.relname as name, c.relrowsecurity and c.relforcerowsecurity as is_forced,
       case c.relname
-        -- Of the installation, and no secret.
+        -- Tables of the installation without secrets.
         when 'installation' then 'true'
         when 'epoch' then 'true'
         when 'launcher' then 'true'
@@ -208,7 +110,7 @@ begin
       exists (select from pg_policy p where p.polrelid = c.oid and p.polname = 'tenant') as has_tenant
     from pg_class c
     where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-    -- The hot table last: it is held shortest.
+    -- The hot table last, so that its lock is held for the shortest time.
     order by c.relname = 'live', c.relname
   loop
     if others is not null and not (
@@ -240,7 +142,7 @@ begin
     end if;
   end loop;
 
-  -- Only who may enqueue needs ids by the span.
+  -- Only roles that may enqueue need spans of ids.
   revoke execute on function holdfast.take_span(bigint) from public;
   execute format('grant execute on function holdfast.take_span(bigint) to %s', engines);
   if has_role then
@@ -260,7 +162,7 @@ begin
     grant usage on schema holdfast to holdfast_tenant;
   end if;
   if has_role then
-    -- Views look with the rights of whoever asks, so they need no rule of their own.
+    -- Views run with the rights of the reader, so they need no policies of their own.
     for one in
       select c.relname as name, case c.relkind when 'v' then 'select' else 'usage' end as rights,
         case c.relkind when 'v' then 'table' else 'sequence' end as kind

@@ -1,7 +1,7 @@
--- Identity: API tokens, members who sign in elsewhere, and the secrets of this installation.
+-- Identity: API tokens, members who sign in with an identity provider, secrets, and requests under idempotency keys.
 
--- Of a token's secret only the SHA-256 is here, and it has 256 random bits: who reads this table cannot use it. `token_id`
--- is the part of a token that may be seen. `queues` limits a worker; without it every queue is open to it.
+-- API tokens. Only the SHA-256 of a token's secret is stored, and the secret has 256 random bits: a reader of this
+-- table cannot use it. token_id is the public part of the token. `queues` limits a worker; null: all queues.
 create table holdfast.token (
   token_id text primary key check (token_id ~ '^[0-9a-f]{12}$'),
   tenant_id int not null references holdfast.tenant,
@@ -18,11 +18,11 @@ create table holdfast.token (
   constraint token_queues check (queues is null or role = 'worker'),
   constraint token_revoked check ((revoked_at is null) = (revoked_by is null))
 ) with (fillfactor = 80);
--- A name stands for one token at a time: it is how the audit log calls whoever used it.
+-- A name stands for one token at a time: the audit log names the actor by it.
 create unique index token_name on holdfast.token (tenant_id, name) where revoked_at is null;
 
--- The actors that an actor stands for: itself, and who created the token of that name, and so on. Revoked tokens count: a
--- name that is used again is the same actor.
+-- The actors that an actor stands for: itself, the creator of the token of that name, and so on. Revoked tokens
+-- count: a name that is used again is the same actor.
 create function holdfast.actor_lineage(of_tenant_id int, of_actor text) returns setof text
   language sql stable
   begin atomic
@@ -38,8 +38,8 @@ create function holdfast.actor_lineage(of_tenant_id int, of_actor text) returns 
     from lineage;
   end;
 
--- Whether two actors are one person as far as is known: one created the token of the other, or both tokens come from one
--- account that signed in over HTTP.
+-- Whether two actors are one person as far as is known: one created the token of the other, or both tokens come from
+-- one account that signed in over HTTP. Approval by a second person asks this.
 create function holdfast.is_same_person(of_tenant_id int, one_actor text, other_actor text) returns boolean
   language sql stable
   return exists (
@@ -50,7 +50,8 @@ create function holdfast.is_same_person(of_tenant_id int, one_actor text, other_
   );
 
 -- Who may sign in with an ID token: one account by its subject, or a whole hosted domain. An account belongs to one
--- tenant, because nothing but the token says which one is meant; its own row wins over that of its domain.
+-- tenant, because only the token says which one is meant. The row of an account takes precedence over that of its
+-- domain.
 create table holdfast.member (
   member_id int generated always as identity primary key,
   tenant_id int not null references holdfast.tenant,
@@ -66,7 +67,7 @@ create table holdfast.member (
   constraint member_which check (num_nonnulls(subject, domain) = 1)
 );
 
--- Made here, once, and different in every installation; nobody types it and no default exists.
+-- Secrets of this installation. Generated here once: different in every installation, never typed, without a default.
 create table holdfast.secret (
   purpose text primary key,
   value bytea not null check (octet_length(value) >= 32),
@@ -76,3 +77,14 @@ revoke all on holdfast.secret from public;
 insert into holdfast.secret (purpose, value)
 select 'capability', sha256(string_agg(uuid_send(gen_random_uuid()), ''::bytea))
 from generate_series(1, 4);
+
+-- HTTP requests with an idempotency key: what was asked and what was answered. Kept for a day.
+create table holdfast.request_key (
+  tenant_id int not null references holdfast.tenant,
+  key text not null,
+  digest bytea not null,
+  answer bytea,
+  created_at timestamptz not null,
+  primary key (tenant_id, key)
+);
+create index request_key_age on holdfast.request_key (created_at);

@@ -1,16 +1,17 @@
--- Epochs: which server this database lives on. A database that was restored from a backup, copied, or promoted from a
--- replica may lack what was committed last, or share its past with another that runs on. The first process that notices
--- begins an epoch: every sequence jumps past what may have been given out, events go on above every number that may have
--- been shown, and where the database is on another cluster or under another oid, its workers are retired.
-
--- One row for each server that this database lived on, the newest last; without an identity until a process has looked.
--- An id belongs to the epoch in which it was drawn: `first_span` and later, or `first_task_id` up to before `middle_id`,
--- where the ids of spans of that block begin.
+-- Epochs: which server this database is on. A database that was restored from a backup, copied, or promoted from a
+-- replica may lack what was committed last, or share its past with another one that still runs. The first process
+-- that notices begins an epoch: every sequence jumps past what may have been given out, events go on above every
+-- position that may have been shown and, if the database is on another cluster or has another oid, its workers are
+-- retired.
+--
+-- One row per epoch, the newest last; without an identity until a process has looked. An id belongs to the epoch in
+-- which it was drawn: ids of spans from `first_span`, other ids from `first_task_id` up to `middle_id`, where the ids
+-- of spans of that block begin.
 create table holdfast.epoch (
   epoch int primary key check (epoch between 0 and 524287),
   began_at timestamptz not null default holdfast.instant(),
   cause text not null check (cause in ('created', 'restarted', 'promoted', 'copied', 'restored')),
-  -- In idempotency keys of effects: the same id drawn on two servers means two tasks.
+  -- Part of the idempotency keys of effects: the same id drawn on two servers means two tasks.
   tag uuid not null default gen_random_uuid(),
   first_task_id bigint not null,
   middle_id bigint not null,
@@ -22,10 +23,10 @@ create table holdfast.epoch (
 );
 insert into holdfast.epoch (epoch, cause, first_task_id, middle_id, first_span) values (0, 'created', 0, 0, 0);
 
--- What tells this server from others: the cluster, its timeline (a promotion and a point-in-time recovery begin a new
--- one), the database, and when the server was started (a copy of the files that is simply started keeps all the others).
--- What may not be read is null, and so is everything on a server that is not a primary. As the owner: whoever works here
--- need not be allowed to read it.
+-- What identifies this server: the cluster, its timeline (a promotion or a point-in-time recovery begins a new one),
+-- the database, and when the server was started (a copy of the files that is simply started keeps all the others).
+-- What may not be read is null, and so is everything on a server that is not a primary. Runs with its owner's rights:
+-- the caller need not be allowed to read these.
 create function holdfast.server_identity(
   out system_identifier bigint, out timeline bigint, out database_id bigint, out started_at timestamptz
 ) returns record language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -37,14 +38,14 @@ begin
   started_at := pg_postmaster_start_time();
   begin
     system_identifier := (select s.system_identifier from pg_control_system() s);
-    -- Not `pg_control_checkpoint()`: that is of the last checkpoint, which may be older than the promotion.
+    -- Not pg_control_checkpoint(): its timeline is that of the last checkpoint, which may be before the promotion.
     timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
   exception when insufficient_privilege or feature_not_supported or undefined_function then null;
   end;
 end $$;
 
--- The newest epoch, and why it is not that of this server: null where it is, 'unbound' where no process has looked.
-create function holdfast.epoch_now(out epoch int, out cause text) returns record
+-- The newest epoch, and why it is not that of this server: null if it is, 'unbound' if no process has looked yet.
+create function holdfast.current_epoch(out epoch int, out cause text) returns record
   language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   select e.epoch, case
     when s.started_at is null then null
@@ -52,7 +53,7 @@ create function holdfast.epoch_now(out epoch int, out cause text) returns record
     when s.system_identifier <> e.system_identifier then 'restored'
     when s.database_id <> e.database_id then 'copied'
     when s.timeline <> e.timeline then 'promoted'
-    -- The embedded server is one person's own: its restarts are many, and ids should stay short.
+    -- An embedded server belongs to one user and restarts often; its ids should stay short.
     when s.started_at <> e.started_at and current_setting('holdfast.embedded', true) is distinct from 'on' then 'restarted'
   end
   from holdfast.epoch e
@@ -61,13 +62,14 @@ create function holdfast.epoch_now(out epoch int, out cause text) returns record
   limit 1
 $$;
 
--- How far ids of tasks and spans jump: a restarted server has lost nothing that was acknowledged, but a copy of its files
--- looks the same, so they jump further than a day's work; there is room for dozens of restarts in a block. All others
--- begin a block of their own.
+-- How far the ids of tasks and spans jump when a server restarted. A restarted server has lost nothing that was
+-- acknowledged, but a started copy of its files looks the same, so the gap is more than a day's work. Every other
+-- cause begins a new block.
 create function holdfast.restart_gap() returns bigint language sql immutable parallel safe return 1000000000;
 
--- Make the block that an epoch is about to begin in, in a transaction before it: a sequence that jumped cannot wait for
--- partitions to be committed. Does nothing where none is needed, or where the newest one is not in use.
+-- Make the block that an epoch will begin in. This is a transaction before begin_epoch(), because a sequence that
+-- jumped cannot wait for its partitions to be committed. Does nothing where no block is needed, or the newest one is
+-- unused.
 create function holdfast.prepare_epoch() returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -76,7 +78,7 @@ declare
   is_fresh boolean;
 begin
   perform pg_advisory_xact_lock(1752132979, 0);
-  why := (select n.cause from holdfast.epoch_now() n);
+  why := (select n.cause from holdfast.current_epoch() n);
   if why is null or why = 'unbound' then
     return;
   end if;
@@ -93,14 +95,14 @@ begin
   end if;
 end $$;
 
--- Begin the epoch of this server, unless it has begun: one process does it, others wait and find it done. Answers the
--- epoch, and why it began if it began here.
+-- Begin the epoch of this server, unless it has begun: one process does it, others wait and find it done. Returns the
+-- epoch, and why it began if it began in this call.
 create function holdfast.begin_epoch(out entered int, out why text, out retired int) returns record
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   here record;
   one record;
-  fresh holdfast.block;
+  newest_block holdfast.block;
   first_task bigint;
   first bigint;
   top bigint;
@@ -109,7 +111,7 @@ declare
 begin
   retired := 0;
   perform pg_advisory_xact_lock(1752132979, 0);
-  select n.epoch, n.cause into entered, why from holdfast.epoch_now() n;
+  select n.epoch, n.cause into entered, why from holdfast.current_epoch() n;
   select * into here from holdfast.server_identity();
   if why is null then
     return;
@@ -123,35 +125,39 @@ begin
     return;
   end if;
 
-  -- What old workers hold in a copy they may hold in the original as well: there it goes on, here it is lost.
+  -- Workers of the original may still run what is running here. There it goes on; here the attempts are lost. Their
+  -- leases end as well: a worker that lost its connection looks for its leases by its id, without a token.
   if why in ('copied', 'restored') then
-    update holdfast.live t set lease_token = gen_random_uuid() where t.state = 'r';
+    update holdfast.live t
+    set lease_token = gen_random_uuid(), lease_expires_at = least(t.lease_expires_at, holdfast.instant())
+    where t.state = 'r';
     update holdfast.worker w
     set state = 'gone', ended_at = holdfast.instant()
     where w.state in ('active', 'draining', 'lost');
     get diagnostics retired = row_count;
   end if;
 
-  -- Nobody draws a span, counts completions or writes events meanwhile.
+  -- Until this transaction ends, no other draws a span, counts completions or writes events.
   perform pg_advisory_xact_lock(1752132966, 0);
   perform pg_advisory_xact_lock(1752132967, 0);
   lock table holdfast.event, holdfast.counted in share row exclusive mode;
 
-  select * into fresh from holdfast.block b order by b.block desc limit 1;
-  first_task := (select greatest(t.last_value + holdfast.restart_gap(), fresh.first_id) from holdfast.task_id t);
+  select * into newest_block from holdfast.block b order by b.block desc limit 1;
+  first_task := (select greatest(t.last_value + holdfast.restart_gap(), newest_block.first_id) from holdfast.task_id t);
   first := (
-    select greatest(s.last_value + holdfast.restart_gap(), (fresh.first_id + fresh.last_id) / 2 + 1) from holdfast.span s
+    select greatest(s.last_value + holdfast.restart_gap(), (newest_block.first_id + newest_block.last_id) / 2 + 1) from holdfast.span s
   );
-  -- In a block of its own nothing was drawn yet.
-  if (select t.last_value from holdfast.task_id t) < fresh.first_id then
-    first_task := fresh.first_id;
+  -- Nothing was drawn yet from a block that was made for this epoch.
+  if (select t.last_value from holdfast.task_id t) < newest_block.first_id then
+    first_task := newest_block.first_id;
   end if;
-  if (select s.last_value from holdfast.span s) < (fresh.first_id + fresh.last_id) / 2 + 1 then
-    first := (fresh.first_id + fresh.last_id) / 2 + 1;
+  if (select s.last_value from holdfast.span s) < (newest_block.first_id + newest_block.last_id) / 2 + 1 then
+    first := (newest_block.first_id + newest_block.last_id) / 2 + 1;
   end if;
   perform setval('holdfast.task_id', greatest(first_task, 1), false), setval('holdfast.span', first, false);
 
-  -- All others jump by a gap, from what is stored if that is further: a replica by logical replication has no sequences.
+  -- All other sequences jump by a gap, from the stored maximum if that is further: logical replication does not copy
+  -- sequences.
   for one in
     select c.oid::regclass as sequence, s.seqmax, s.seqmax > 2147483647 as is_long,
       (
@@ -179,7 +185,7 @@ begin
   end loop;
 
   entered := entered + 1;
-  -- A shift by 44 bits: more transactions than a server makes in fifty years.
+  -- A shift by 44 bits leaves room for the transactions of fifty years.
   execute format(
     'create or replace function holdfast.event_base() returns bigint language sql stable parallel safe return %s::bigint',
     entered::bigint << 44
@@ -187,10 +193,8 @@ begin
   insert into holdfast.epoch (
     epoch, cause, first_task_id, middle_id, first_span, system_identifier, timeline, database_id, started_at
   )
-  select entered, why, t.last_value, (fresh.first_id + fresh.last_id) / 2 + 1, s.last_value, here.system_identifier,
+  select entered, why, t.last_value, (newest_block.first_id + newest_block.last_id) / 2 + 1, s.last_value, here.system_identifier,
     here.timeline, here.database_id, here.started_at
   from holdfast.task_id t
   cross join holdfast.span s;
 end $$;
-
-select holdfast.secure_tenants();
