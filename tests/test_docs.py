@@ -170,6 +170,7 @@ def test_a_picture_is_sound_and_asks_nobody_else(picture):
     assert not re.findall(r"(?:href|src)=[\"']?http", text)
 
 
+@pytest.mark.slow("it costs as much as many others; test_the_page_of_the_audit_log_names_every_verb_there_is is fast")
 def test_nothing_names_a_machine_or_a_registry():
     folders = [ROOT / name for name in ("src", "tests", "tools", "examples", "docs", ".ci", ".github")]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix not in (".pyc", ".png")]

@@ -132,6 +132,7 @@ async def test_a_killed_worker_is_followed_by_one_more_execution(trial: Trial) -
     assert (found["recovered"], found["overlaps"], found["extra_executions"]) == (2, 0, 0)
 
 
+@pytest.mark.slow("it measures; test_a_server_that_may_lose_commits_is_refused is fast")
 async def test_every_task_of_the_latency_run_starts_once(trial: Trial) -> None:
     found = await latency_once(trial, 1)
 

@@ -149,6 +149,7 @@ def touched(plan: dict[str, Any]) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.xdist_group("looks")
 @pytest.mark.parametrize("whose", TENANTS)
 @pytest.mark.parametrize(("name", "asked"), CASES, ids=lambda one: one if isinstance(one, str) else str(one[1:5]))

@@ -37,6 +37,7 @@ STORIES = {
 }
 
 
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("name", STORIES)
 def test_each_example_tells_its_story_with_public_names_only(holdfast_url, tmp_path, name):
     file = DEMO.with_name(f"{name}.py")

@@ -20,6 +20,7 @@ def forgetful(seed) -> None:
         pytest.skip("the server of HOLDFAST_TEST_URL is durable")
 
 
+@pytest.mark.representative(one_in=3)
 @pytest.mark.usefixtures("forgetful")
 @pytest.mark.parametrize("command", [("server", "--no-http"), ("work", "{shop}:app"), ("dev",)])
 def test_it_refuses_to_start(program, shop, command):

@@ -31,6 +31,7 @@ def test_help_is_quick(program):
     assert min(spent("-m", "holdfast", "--help") for _ in range(3)) - bare < 0.15
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfast, shop):
     options = ("--slots", "2", "--queues", "math,slow", "--processes", "1")
     work = program.start("work", f"{shop}:app", *options, HOLDFAST_HEARTBEAT_SECONDS="0.3")
@@ -54,6 +55,7 @@ def test_a_worker_runs_what_is_submitted_and_stops_in_good_order(program, holdfa
     assert holdfast("worker", "list", "-o", "json").json == []
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_work_with_a_wrong_app_is_a_usage_error(program):
     ran = program.run("work", "nowhere.py:app")
     assert (ran.code, "There is no file nowhere.py" in ran.err) == (2, True)
@@ -159,6 +161,7 @@ def processes_naming(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_a_terminal_gets_a_table_in_colour_and_a_pipe_gets_plain_lines(program, seed):
     seed(a_running_task)
     shown = program.on_a_terminal("task", "list")
@@ -183,6 +186,7 @@ for words, given in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_json_is_json_and_no_color_is_honoured_on_a_terminal(program, seed):
     seed(a_running_task)
     commands = [
@@ -243,6 +247,7 @@ def a_worker_over_http(program, holdfast, tmp_path, server_url, *options):
     return program.start("work", f"{app}:app", *options, HOLDFAST_URL=server_url, HOLDFAST_TOKEN=token)
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_a_token_for_one_queue_serves_an_app_of_two(program, holdfast, tmp_path, server_url):
     a_worker_over_http(program, holdfast, tmp_path, server_url)
     poll(lambda: holdfast("worker", "list", "-o", "json").json)
@@ -258,6 +263,7 @@ def test_a_worker_that_is_refused_says_why_and_not_that_its_app_cannot_be_loaded
     assert work.returncode == 2 and "may not serve money" in err and "cannot be loaded" not in err
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_a_worker_says_what_it_serves_and_logs_in_json(program, holdfast, shop):
     work = program.start("work", f"{shop}:app", "--queues", "math,slow", HOLDFAST_LOG_FORMAT="json")
     poll(lambda: holdfast("worker", "list", "-o", "json").json)
@@ -273,6 +279,7 @@ def test_a_worker_says_what_it_serves_and_logs_in_json(program, holdfast, shop):
     )
 
 
+@pytest.mark.slow("it starts programs; test_the_server_repairs_and_stops_on_a_signal is fast")
 def test_the_log_level_is_a_setting(program, holdfast, shop):
     work = program.start("work", f"{shop}:app", HOLDFAST_LOG_LEVEL="error")
     poll(lambda: holdfast("worker", "list", "-o", "json").json)

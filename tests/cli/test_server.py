@@ -43,6 +43,7 @@ async def _delayed(dispatcher):
     return (await dispatcher.enqueue(a_delayed_task(0.2))).task_id
 
 
+@pytest.mark.slow("it starts programs; test_the_server_answers_runs_the_loops_and_stops_in_good_order is fast")
 def test_in_production_nobody_gets_in_by_a_header(program):
     url = address(program.start("server"))
     with pytest.raises(HTTPError) as refused:

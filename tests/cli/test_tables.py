@@ -88,6 +88,7 @@ def full(holdfast, seed):
     return holdfast
 
 
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("columns", [80, 120, 200])
 def test_ids_states_and_queues_are_whole_at_every_width(full, program, columns):
     shown = program.on_a_terminal("-c", SCRIPT, *LISTS, module=None, COLUMNS=str(columns), HOLDFAST_ENV="local")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from holdfast.core.tasks.outcome import Completed
 from holdfast.store.statements import sql
 from holdfast.testing.factories import (
@@ -301,6 +303,7 @@ def test_a_delayed_task_is_shown_and_found_as_delayed(holdfast, seed):
     assert (row["task_id"], row["state"]) == (task_id, "queued")
 
 
+@pytest.mark.slow("it starts programs; test_show_tells_every_state is fast")
 def test_a_copy_is_a_new_task_that_names_its_original(holdfast, seed):
     """Re-running with a changed input makes a new task; the original stays what it is, whatever its state."""
     ids = seed(one_of_each)

@@ -141,6 +141,7 @@ def sharing(app):
     return {"waiting": waiting, "plain": plain}
 
 
+@pytest.mark.slow("it waits for real time; test_items_are_answered_with_what_those_before_them_got is fast")
 async def test_a_receipt_that_another_task_got_answers_too(app, client, engine, sharing, subtests):
     for kind in ["waiting", "plain"]:
         with subtests.test(kind=kind):

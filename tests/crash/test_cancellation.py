@@ -36,6 +36,7 @@ async def client(holdfast_url):
         yield opened
 
 
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_cancelled_caller_leaves_no_transaction_behind(call, client, engine):
     turns = 0

@@ -16,7 +16,7 @@ from holdfast.store.database import TRANSIENT
 from holdfast.store.migrate import known, migrate, schema_version
 from holdfast.testing.crash import FaultMode, Stage, StatementFault
 
-pytestmark = [pytest.mark.crash, pytest.mark.representative(one_in=len(FaultMode))]
+pytestmark = [pytest.mark.crash, pytest.mark.representative(one_in=2 * len(FaultMode), family="schema")]
 
 
 class Passing:

@@ -32,11 +32,13 @@ async def test_readers_see_one_version_or_the_other(example, tmp_path):
     assert any("there are 140 now" in one for one in said)
 
 
+@pytest.mark.slow("it runs many tasks with a real worker; test_readers_see_one_version_or_the_other is fast")
 def test_it_runs_by_itself(holdfast_url, tmp_path):
     done = start(holdfast_url, tmp_path, EXAMPLE)
     assert "version 2 completed with 150 rows" in done.stdout
 
 
+@pytest.mark.slow("it runs many tasks with a real worker; test_readers_see_one_version_or_the_other is fast")
 async def test_killed_it_goes_on_and_once_it_is_through_it_may_be_started_again(example, tmp_path, holdfast_url, clock):
     killed = tmp_path / "killed.py"
     killed.write_text(KILLED)
@@ -76,6 +78,7 @@ def start(holdfast_url, folder, *arguments):
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow("it runs many tasks with a real worker; test_readers_see_one_version_or_the_other is fast")
 async def test_a_broken_file_fails_its_node_and_readers_keep_what_they_have(example, tmp_path, engine):
     example.write_files(tmp_path, {"monday": range(1, 4)})
     async with example.app.client() as client:

@@ -54,6 +54,7 @@ async def logged_lines(engine) -> list[str]:
     return [row[0] for row in await engine.database.fetch("select line from holdfast_data.log order by 1")]
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("name", ["logged", "outer"])
 @pytest.mark.parametrize("lines", [["a", "b", "c"], ["c", "d"]])
 async def test_items_that_take_the_place_of_others_take_their_rows_back(app, client, engine, logging_app, name, lines):
@@ -109,6 +110,7 @@ def filing(app):
     return now | {"now": now, "each": each, "outer": outer, "one": one}
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("name", ["each", "outer"])
 @pytest.mark.parametrize("lines", [["a", "b"], [], ["a", "d"]])
 async def test_rows_of_items_that_were_replaced_go_from_every_partition(app, client, engine, filing, name, lines):

@@ -119,6 +119,9 @@ class Play:
         assert len(found) == len(self.model.by_key)
 
 
+@pytest.mark.slow(
+    "it runs many tasks with a real worker; test_without_a_key_each_completed_task_is_there_exactly_once is fast"
+)
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=1, max_size=10))
 def test_a_keyed_dataset_holds_what_the_model_says(on_engine, steps):

@@ -85,6 +85,7 @@ async def test_a_plain_function_writes_without_await(app, client, engine):
     assert await ids(engine) == [1, 2, 3]
 
 
+@pytest.mark.slow("it runs many tasks with a real worker; test_a_node_that_is_run_again_brings_its_rows_once is fast")
 async def test_a_process_of_its_own_writes_too(tmp_path, holdfast_url, engine):
     path = tmp_path / "isolated_shop.py"
     path.write_text(ISOLATED)
@@ -161,6 +162,7 @@ async def test_an_action_that_fails_after_writing_leaves_nothing(app, client, en
     assert await ids(engine) == [2]
 
 
+@pytest.mark.slow("it runs many tasks with a real worker; test_a_node_that_is_run_again_brings_its_rows_once is fast")
 async def test_a_long_stream_is_never_whole_in_memory(app, client, engine):
     count, size = 25_000, 1_000
 

@@ -303,6 +303,7 @@ async def test_no_transaction_is_open_while_an_effect_is_sent(app, run, engine):
     assert (await run(mail))[1].output == b"0"
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("name", ["mailed", "outer"])
 async def test_tasks_that_run_in_the_place_of_others_send_nothing_again(app, provider, engine, name):
     """Items of a list that is made anew, and nodes of a sub-flow that is replaced; a member that is new is sent."""

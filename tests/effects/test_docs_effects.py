@@ -42,6 +42,7 @@ def test_every_block_is_tried():
     assert len(BLOCKS) == 5
 
 
+@pytest.mark.slow("it starts and kills worker processes; test_the_mistakes_are_found is fast")
 async def test_the_first_example_runs_and_is_safe_to_retry(run):
     page = example(0, 1)
     assert await run(page, "send_receipt", order_id=7) == {"message_id": "mail-1"}

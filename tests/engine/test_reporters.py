@@ -132,6 +132,7 @@ async def test_events_about_no_task_have_no_id(engine, dispatcher, spy, hook, de
     assert (event.task_id, event.attempt, event.queue) == (None, None, "default")
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_wherever_a_process_dies_every_event_is_reported_in_order_and_repeats_keep_their_id(
     engine, dispatcher, spy, hook, clock, moment

@@ -73,6 +73,10 @@ async def completed(engine):
     return sum(one["completed"] for one in counts.by_queue.values())
 
 
+@pytest.mark.slow(
+    "it moves many rows or waits for real time; "
+    "test_what_ends_while_its_block_is_copied_is_kept_and_counted_once is fast"
+)
 async def test_one_run_and_two_failures_keep_only_what_they_need(dispatcher, clock, engine):
     for _ in range(3):
         await a.a_completed_task(dispatcher)
@@ -131,6 +135,10 @@ async def test_one_run_and_two_failures_keep_only_what_they_need(dispatcher, clo
     assert await engine.database.fetchval("select count(*) from holdfast.run") == 0
 
 
+@pytest.mark.slow(
+    "it moves many rows or waits for real time; "
+    "test_what_ends_while_its_block_is_copied_is_kept_and_counted_once is fast"
+)
 async def test_the_disk_of_a_large_day_is_free_again(dispatcher, clock, engine):
     dead = await a.a_failed_task(dispatcher)
     block = await block_of(dispatcher, dead)

@@ -92,6 +92,9 @@ def _version(flow, version):
     return replace(flow, version=version)
 
 
+@pytest.mark.slow(
+    "it moves many rows or waits for real time; test_overlap_queue_starts_the_next_when_the_previous_is_over is fast"
+)
 async def test_schedulers_that_run_at_once_fire_every_slot_once(dispatcher, clock, engine):
     for number in range(5):
         await dispatcher.schedules.keep(f"s{number}", overlap="allow", missed="all")
@@ -150,6 +153,9 @@ async def test_a_year_without_a_scheduler_is_counted_and_does_not_flood(dispatch
     assert [slot.state for slot in newest] == ["fired"] * 100
 
 
+@pytest.mark.slow(
+    "it moves many rows or waits for real time; test_overlap_queue_starts_the_next_when_the_previous_is_over is fast"
+)
 async def test_a_long_cron_downtime_takes_several_looks_and_ends(dispatcher, clock):
     await dispatcher.schedules.keep("minutes", cron="* * * * *")
     await clock.advance("30d")

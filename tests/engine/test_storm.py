@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from holdfast.core.limits.breaker import Breaker
 from holdfast.core.limits.quota import Quota
 from holdfast.core.tasks.outcome import Completed, Failed
@@ -32,6 +34,7 @@ async def storm(dispatcher, clock, outcome_at=lambda _step: DOWN) -> tuple[Count
     return attempts, retries
 
 
+@pytest.mark.slow("it moves many rows or waits for real time; test_a_quota_bounds_the_retries_of_every_window is fast")
 async def test_without_anything_in_its_way_a_storm_grows_with_its_tasks(dispatcher, clock):
     attempts, _ = await storm(dispatcher, clock)
     assert attempts.total() > 4 * TASKS

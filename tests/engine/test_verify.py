@@ -333,7 +333,7 @@ async def test_a_sound_database_has_no_violations_and_no_warnings(engine, stages
     assert (verified.checked, verified.violations, verified.warnings) == (len(INVARIANTS), [], [])
 
 
-@pytest.mark.representative(one_in=2)
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("name", [_marked(name) for name in INVARIANTS])
 async def test_damage_is_named(damageable, name):
     engine, stages = damageable

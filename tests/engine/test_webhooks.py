@@ -308,6 +308,7 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
     assert receiver.connections == 1 and (await shown(engine)).delivered == 1
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_wherever_a_delivery_dies_every_event_arrives_in_order_and_repeats_keep_their_id(
     engine, dispatcher, receiver, hook, clock, guarded, moment

@@ -65,6 +65,7 @@ async def test_terminated_sessions_lose_nothing(load, engine, log, chance, quick
     await load.judge(engine, log)
 
 
+@pytest.mark.slow("it runs a load through faults; test_terminated_sessions_lose_nothing is fast")
 async def test_lost_commits_lose_nothing(engine, log, chance, quick_settings):
     proxy = Proxy(engine.database.url, chance=chance, commits=0.15, others=0.02)
     async with proxy.serving() as url:

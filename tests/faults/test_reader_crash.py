@@ -59,6 +59,7 @@ async def engine(server):
         yield opened
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("where", ["read to the end", "tail"])
 async def test_a_reader_misses_nothing_that_is_told_after_the_crash(server, engine, where):
     dispatcher = Dispatcher(engine)

@@ -118,6 +118,9 @@ MANY_TRANSACTIONS = "do $$ begin for i in 1..20000 loop perform pg_current_xact_
 BOTH = "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write"
 
 
+@pytest.mark.slow(
+    "it runs a load through faults; test_a_dump_is_restored_into_a_server_that_counts_from_a_lower_number is fast"
+)
 async def test_a_replica_that_lags_is_promoted(clusters):
     primary = clusters.migrated()
     async with Engine(primary.url, Settings()):
@@ -172,6 +175,7 @@ async def effect_of(engine, dispatcher):
     return task.task_id, gate.key
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("is_recovered", [False, True])
 async def test_a_backup_is_started_beside_its_original(clusters, is_recovered):
     """As it is, which keeps its timeline, or recovered to a point in time."""

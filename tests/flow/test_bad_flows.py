@@ -32,6 +32,7 @@ def a_yaml_chain(length: int) -> bytes:
     return "\n".join(["name: f", "nodes:", "- {name: n0, action: x}", *lines]).encode()
 
 
+@pytest.mark.slow("it runs a large flow or many of them; test_names_that_collide_cost_no_more_than_others is fast")
 def test_a_chain_of_ten_thousand_is_traced_read_and_drawn():
     definition = a_chain(10_000).definition
     assert len(definition.nodes) == 10_000 and len(definition.graph().order) == 10_000
@@ -39,6 +40,7 @@ def test_a_chain_of_ten_thousand_is_traced_read_and_drawn():
     assert len(parse_flow(a_yaml_chain(10_000), file="f.yaml").nodes) == 10_000
 
 
+@pytest.mark.slow("it runs a large flow or many of them; test_names_that_collide_cost_no_more_than_others is fast")
 def test_a_fan_in_of_ten_thousand_is_one_node():
     app = a_shop()
 
@@ -49,6 +51,7 @@ def test_a_fan_in_of_ten_thousand_is_one_node():
     assert len(wide.definition.edges) == 10_001
 
 
+@pytest.mark.slow("it runs a large flow or many of them; test_names_that_collide_cost_no_more_than_others is fast")
 def test_work_grows_with_the_flow_and_not_faster():
     small, large = (lines_run(lambda length=length: a_chain(length).definition) for length in (100, 1_000))
     assert large < 12 * small

@@ -64,6 +64,9 @@ async def run_again(dispatcher):
     return made
 
 
+@pytest.mark.slow(
+    "it runs a large flow or many of them; test_an_event_for_one_run_is_not_offered_to_the_others is fast"
+)
 async def test_the_next_member_that_runs_again_is_found_however_many_are_left(dispatcher, run_again):
     run = await run_again(60, concurrency=2)
     rules = [run, "1", "3", "1", "1", "1", "5", "0", "0"]
@@ -152,6 +155,9 @@ async def test_a_wait_that_begins_looks_for_events_of_its_own(dispatcher):
     assert seen["node"] <= 4
 
 
+@pytest.mark.slow(
+    "it runs a large flow or many of them; test_an_event_for_one_run_is_not_offered_to_the_others is fast"
+)
 async def test_a_pass_looks_at_a_page_of_waits(dispatcher):
     await dispatcher.runs.start_many(a_wait(), [{}] * MANY)
     database, start = dispatcher.engine.database, [str(one) for one in START]

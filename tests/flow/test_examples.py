@@ -20,6 +20,7 @@ def loaded(name: str):
     return module
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(
     ("name", "said"),
     [

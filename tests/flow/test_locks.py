@@ -169,6 +169,7 @@ async def test_a_verb_that_waits_for_letters_holds_neither_their_run_nor_its_nod
     await finish(dispatcher)
 
 
+@pytest.mark.representative(one_in=3)
 @pytest.mark.parametrize("name", ["retry", "task", "group"])
 async def test_a_plan_waits_for_nobody_and_holds_nothing(stage, dispatcher, name):
     run = await dispatcher.runs.start(a_diamond())

@@ -96,6 +96,7 @@ async def test_a_flow_is_started_by_name_and_by_definition(nightly):
         assert await client.engine.database.fetchval("select count(*) from holdfast.run") == 9
 
 
+@pytest.mark.slow("it runs a large flow or many of them; test_every_kind_of_node_runs_as_written is fast")
 async def test_a_process_without_the_code_starts_the_newest_version(settings, nightly, holdfast_url):
     await declared(nightly, holdfast_url)
     newer, _ = a_nightly(version=2, bonus=100)
@@ -147,6 +148,7 @@ async def test_a_flow_with_a_mistake_stops_its_worker_before_it_works(nightly, h
         await declared(nightly, holdfast_url)
 
 
+@pytest.mark.slow("it runs a large flow or many of them; test_every_kind_of_node_runs_as_written is fast")
 async def test_a_flow_with_an_action_of_others_waits_for_their_worker(settings, holdfast_url, caplog):
     app, other = a_shop(), hf.App("far")
     far = other.action(name="away")(lambda day: day)

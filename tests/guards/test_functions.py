@@ -12,7 +12,7 @@ from tests.guards.survival import survives
 
 
 @pytest.mark.breaks_invariants
-@pytest.mark.representative(one_in=3)
+@pytest.mark.representative(one_in=6)
 @pytest.mark.parametrize("mutant", FUNCTIONS, ids=lambda mutant: mutant.name)
 async def test_a_check_fails_without_the_guard(mutant, stage):
     made = await stage.value("select pg_get_functiondef(('holdfast.' || $1)::regproc)", mutant.statement)

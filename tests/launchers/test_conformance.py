@@ -109,6 +109,7 @@ def an_order(name="hf-1-1", attempt=1, token="t"):
     return LaunchOrder(name=name, token=token, task_id="1", attempt=attempt, **about)
 
 
+@pytest.mark.representative(one_in=3)
 async def test_a_launched_worker_runs_its_task_and_ends(client, loop, given):
     task = await client.enqueue(shop_app.add, a=2, b=3)
     result = await task.result(timeout=30)
@@ -118,12 +119,14 @@ async def test_a_launched_worker_runs_its_task_and_ends(client, loop, given):
         assert await asyncio.to_thread(child.wait, 10) == 0
 
 
+@pytest.mark.representative(one_in=3)
 async def test_process_isolation_works_in_a_launched_worker(client, loop, given, kind):
     if kind != "process":
         pytest.skip("once is enough")
     assert await (await client.enqueue(shop_app.apart, n=7)).result(timeout=30) == 49
 
 
+@pytest.mark.representative(one_in=3)
 async def test_an_answer_lost_after_the_launch_starts_one_worker(client, loop, given):
     given.faults(LOSE_ANSWER)
     task = await client.enqueue(shop_app.add, a=1, b=1)
@@ -157,6 +160,7 @@ async def test_a_server_that_stays_in_trouble_is_a_failed_launch(given):
     assert not given.children()
 
 
+@pytest.mark.representative(one_in=3)
 async def test_the_same_name_is_launched_once(kind, holdfast_url):
     with a_launcher(kind, holdfast_url, SLEEP) as given:
         handles = {await given.launcher.launch(an_order()) for _ in range(3)}

@@ -93,10 +93,12 @@ async def test_a_launched_worker_needs_a_server_and_no_database(client, machine)
     assert await asyncio.to_thread(child.wait, 10) == 0
 
 
+@pytest.mark.slow("it starts launched workers; test_a_launched_worker_needs_a_server_and_no_database is fast")
 async def test_its_heartbeats_and_processes_of_its_own_go_over_http_too(client, machine):
     assert await (await client.enqueue(shop_app.apart, n=7)).result(timeout=30) == 49
 
 
+@pytest.mark.slow("it starts launched workers; test_a_launched_worker_needs_a_server_and_no_database is fast")
 async def test_a_canceled_task_ends_its_process(client, machine, tmp_path):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))
@@ -205,6 +207,7 @@ async def _nothing() -> None:
     """Never runs."""
 
 
+@pytest.mark.slow("it starts launched workers; test_a_launched_worker_needs_a_server_and_no_database is fast")
 async def test_the_command_says_whose_the_attempt_is(order, environment, dispatcher):
     await dispatcher.cancel(order.task_id)
     done = await asyncio.to_thread(

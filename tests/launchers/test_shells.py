@@ -51,6 +51,7 @@ def server(holdfast_url, tmp_path):
     assert running.wait(20) == 0
 
 
+@pytest.mark.slow("it starts launched workers; test_attaching_to_what_is_over_ends_with_a_conflict is fast")
 async def test_a_server_launches_and_other_workers_leave_it_alone(server, engine, holdfast_url):
     """The worker of the same app declares the action, and does not take its tasks."""
     settings = replace(Settings(), url=holdfast_url)
@@ -61,6 +62,7 @@ async def test_a_server_launches_and_other_workers_leave_it_alone(server, engine
         assert (await task.result(timeout=60))["sum"] == 23
 
 
+@pytest.mark.slow("it starts launched workers; test_attaching_to_what_is_over_ends_with_a_conflict is fast")
 async def test_launches_are_listed(launching, queue_up, platform, holdfast_url):
     [task] = await queue_up()
     await launching.launch_once()
@@ -77,6 +79,7 @@ async def test_attaching_to_what_is_over_ends_with_a_conflict(launching, queue_u
     assert done.returncode == 5 and "no longer valid" in done.stderr
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("missing", ["HOLDFAST_LAUNCH_TOKEN", "HOLDFAST_TASK_ID"])
 def test_attach_says_that_it_is_for_launchers(missing, holdfast_url):
     told = {"HOLDFAST_LAUNCH_TOKEN": "t", "HOLDFAST_TASK_ID": "1", "HOLDFAST_ATTEMPT": "1"}

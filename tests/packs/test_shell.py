@@ -23,6 +23,7 @@ async def failure_of(client, action, **given):
     return dict(row), failed.value
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_a_command_gets_its_input_as_arguments_variables_and_json(working):
     see = """
         runtime: shell
@@ -59,6 +60,7 @@ async def test_a_command_sees_only_variables_it_was_given(working, monkeypatch):
     assert "s3cret" not in shown and "HOLDFAST" not in shown
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
     asked = 'runtime: shell\nshell: true\nentrypoint: echo $((6 * 7)) "$HF_INPUT_X"\nparameters: {x: string}'
     plain = 'runtime: shell\nentrypoint: [echo, "$((6 * 7))"]'
@@ -68,6 +70,7 @@ async def test_text_for_a_shell_is_run_by_one_only_where_asked_for(working):
     assert (by_shell["stdout"], alone["stdout"]) == ("42 $(id)\n", "$((6 * 7))\n")
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_an_exit_code_is_a_failure_with_a_class(working, subtests):
     cases = [
         ("echo broken >&2; exit 3", "exit_3", "unclassified"),
@@ -83,6 +86,7 @@ async def test_an_exit_code_is_a_failure_with_a_class(working, subtests):
             assert (found["code"], found["class"]) == (code, known_as)
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_rules_of_the_action_judge_exit_codes(working, clock):
     flaky = """
         runtime: shell
@@ -96,6 +100,7 @@ async def test_rules_of_the_action_judge_exit_codes(working, clock):
         assert await (await client.enqueue("mypack.flaky")).result(30) == {"stdout": ""}
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_a_missing_command_is_final(working):
     async with working({"gone": "runtime: shell\nentrypoint: no-such-command\nmax_retries: 5"}) as client:
         found, _ = await failure_of(client, "mypack.gone")
@@ -105,6 +110,7 @@ async def test_a_missing_command_is_final(working):
 FAMILY = 'trap "" TERM; sleep 300 & echo $! >> pids; echo $$ >> pids; wait'
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 async def test_a_command_is_stopped_with_everything_it_started(working, tmp_path, eventually, is_running, how):
     limit = "timeout_seconds: 0.5\n" if how == "timeout" else ""
@@ -126,12 +132,14 @@ async def test_what_a_command_leaves_in_the_background_ends_with_it(working, tmp
         assert not is_running(int((tmp_path / "mypack" / "pid").read_text()))
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_output_that_is_not_json_fails_the_task(working):
     async with working({"odd": "runtime: shell\nentrypoint: [echo, hello]\noutput: json"}) as client:
         found, _ = await failure_of(client, "mypack.odd")
     assert (found["class"], "not JSON" in found["message"]) == ("validation", True)
 
 
+@pytest.mark.slow("it runs commands as child processes; test_a_command_sees_only_variables_it_was_given is fast")
 async def test_a_killed_command_is_lost_and_spends_no_retry(working):
     killed = 'runtime: shell\nshell: true\nentrypoint: test "$HF_ATTEMPT" = 2 || kill -9 $$'
     async with working({"killed": killed}) as client:

@@ -144,6 +144,7 @@ async def working(engine, app):
         await asyncio.gather(tasks[1], return_exceptions=True)
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("has_direct", [True, False])
 async def test_a_worker_from_end_to_end(holdfast_url, direct_url, has_direct):
     app = an_app()

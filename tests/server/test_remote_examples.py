@@ -65,6 +65,10 @@ async def in_state(dispatcher, task, state):
     return (await dispatcher.task(task.task_id)).state is state
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_node
 async def test_the_node_worker_runs_fails_and_leaves_in_good_order(start, dispatcher, engine, eventually):
     node = await start("node", str(EXAMPLES / "worker.mjs"))
@@ -101,6 +105,10 @@ async def test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel(start, disp
     await eventually(lambda: in_state(dispatcher, task, TaskState.CANCELED))
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_node
 async def test_the_node_worker_stops_its_work_in_time_while_a_beat_hangs(start, dispatcher, monkeypatch):
     beats, over, real = [], asyncio.Event(), RemoteWorkers.beat
@@ -188,6 +196,10 @@ async def test_a_worker_keeps_the_time_limit_of_its_tasks(start, dispatcher, eng
     await eventually(lambda: asyncio.to_thread(is_awake, long["seconds"]))
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_node
 async def test_the_task_of_a_killed_node_worker_is_run_again(start, dispatcher, engine, clock, eventually):
     first = await start("node", str(EXAMPLES / "worker.mjs"))
@@ -203,6 +215,10 @@ async def test_the_task_of_a_killed_node_worker_is_run_again(start, dispatcher, 
     assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["lost", "completed"]
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_curl
 async def test_the_shell_worker_shouts_and_reports_what_went_wrong(start, dispatcher, engine, eventually):
     await start("sh", str(EXAMPLES / "worker.sh"))
@@ -228,6 +244,10 @@ def is_awake(seconds):
     return not is_sleeping(seconds)
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_curl
 async def test_the_shell_worker_keeps_its_lease_for_as_long_as_it_works(start, dispatcher, engine, eventually):
     await start("sh", str(EXAMPLES / "worker.sh"))
@@ -258,6 +278,10 @@ async def test_nothing_of_a_killed_shell_worker_keeps_its_task(shouting, dispatc
     assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["lost"]
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_curl
 async def test_a_stopped_shell_worker_hands_back_what_runs_and_leaves(shouting, dispatcher, engine):
     shell, task, seconds = shouting
@@ -277,6 +301,10 @@ async def test_a_shell_worker_that_waits_for_work_stops_at_once(start, engine, e
     assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_curl
 async def test_the_shell_worker_stops_a_canceled_task(shouting, dispatcher, eventually):
     _, task, seconds = shouting
@@ -285,6 +313,10 @@ async def test_the_shell_worker_stops_a_canceled_task(shouting, dispatcher, even
     await eventually(lambda: asyncio.to_thread(is_awake, seconds))
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_curl
 async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(shouting, dispatcher, engine, eventually):
     shell, _, seconds = shouting
@@ -294,6 +326,10 @@ async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(sho
     await eventually(lambda: asyncio.to_thread(is_awake, seconds))
 
 
+@pytest.mark.slow(
+    "it starts a worker program and waits for its lease or stop; "
+    "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
+)
 @needs_curl
 async def test_the_shell_worker_stops_its_work_when_no_beat_is_answered(start, engine, dispatcher, eventually):
     seconds = 3000 + random.random()

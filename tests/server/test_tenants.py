@@ -64,6 +64,7 @@ def test_every_body_that_names_something_is_tried():
     assert tried == {(one.path, field) for one in posts for field in one.other_fields if field in TELLING}
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_strangers_id_is_answered_like_one_that_is_not_there(asking, engine, acme, theirs):  # noqa: F811
     """All routes on one stage: none of them may change it, so each finds it as the first did."""
     before = await rows_of(engine.database, acme.tenant_id), await rows_of(engine.database, 1)

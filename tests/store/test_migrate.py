@@ -62,6 +62,7 @@ async def test_migrating_applies_everything_in_order(bare, later):
     ]
 
 
+@pytest.mark.slow("it fills tables or starts servers; test_an_engine_migrates_when_it_is_told_to is fast")
 async def test_migrating_twice_applies_nothing_the_second_time(bare):
     assert [one.number for one in await migrate(bare)] == list(range(1, len(known()) + 1))
     assert await schema_version(bare) == len(known())

@@ -64,6 +64,7 @@ def stock(server: OwnServer) -> Iterator[Stock]:
     stock.administer(f"drop database {ROLE} with (force)", "drop role if exists holdfast_tenant", f"drop role {ROLE}")
 
 
+@pytest.mark.slow("it fills tables or starts servers; test_a_server_whose_role_is_taken_away_is_not_ready is fast")
 async def test_sessions_of_every_kind_have_jit_off_on_a_server_that_has_it_on(server):
     admin = await asyncpg.connect(server.url)
     assert await admin.fetchval("show jit") == "on", "else this test shows nothing"
@@ -76,6 +77,7 @@ async def test_sessions_of_every_kind_have_jit_off_on_a_server_that_has_it_on(se
         await database.close()
 
 
+@pytest.mark.slow("it fills tables or starts servers; test_a_server_whose_role_is_taken_away_is_not_ready is fast")
 def test_migrate_names_what_an_administrator_has_to_run_and_the_server_waits_for_it(stock):
     done = stock.holdfast("migrate")
     assert done.returncode == 0
@@ -121,6 +123,7 @@ def _address(log: Path) -> str | None:
     return found[0] if found else None
 
 
+@pytest.mark.slow("it fills tables or starts servers; test_a_server_whose_role_is_taken_away_is_not_ready is fast")
 def test_a_worker_of_an_ordinary_role_needs_no_tenant_role(stock, tmp_path):
     app = tmp_path / "app.py"
     app.write_text(

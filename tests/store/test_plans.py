@@ -228,6 +228,7 @@ def tables_read(plan):
     return {node["Relation Name"].split("_")[0] for node in plan.walk() if node["Node Type"] == "Seq Scan"}
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.xdist_group("plans")
 @pytest.mark.parametrize("name", HOT)
 def test_no_hot_table_is_read_from_end_to_end(planned, name):

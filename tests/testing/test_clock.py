@@ -89,6 +89,7 @@ async def told_by_hand(app) -> list[datetime]:
         return [datetime.fromisoformat(await task.result(5)) for task in tasks]
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("told", [told_by_idle, told_by_hand])
 async def test_actions_are_told_the_time_that_a_test_moved(clock, holdfast_url, told):
     app = an_app(holdfast_url)

@@ -30,6 +30,7 @@ def points(report):
     return [point.where for point in report.points]
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_an_action_that_does_everything_under_governance_is_safe(app):
     @app.action
     async def mail(ctx: hf.Context, order: int) -> dict:
@@ -59,6 +60,7 @@ class Boxed:
         return await attempt.call()
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("is_plain", [False, True])
 async def test_what_an_executor_does_is_crashed_too(is_plain):
     app = hf.App("shop", executor=Boxed())
@@ -80,6 +82,7 @@ async def test_what_an_executor_does_is_crashed_too(is_plain):
     report.assert_safe()
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_plain_code_is_crashed_just_as_well(app):
     @app.action(isolation="process")
     def mail(ctx: hf.Context, order: int) -> dict:
@@ -90,6 +93,7 @@ async def test_plain_code_is_crashed_just_as_well(app):
     assert len(report.points) == 7 and report.is_safe
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_an_effect_that_takes_no_key_is_not_safe(app):
     sent = []
 
@@ -107,6 +111,7 @@ async def test_an_effect_that_takes_no_key_is_not_safe(app):
         report.assert_safe()
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_a_key_that_changes_with_the_attempt_is_not_safe(app):
     @app.action
     async def mail(ctx: hf.Context, order: int) -> None:
@@ -128,6 +133,7 @@ async def test_a_watched_call_that_repeats_is_not_safe(app):
     assert len(report.points) == 3
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_a_watched_call_inside_a_step_repeats_only_before_it_is_kept(app):
     @app.action
     async def charge(ctx: hf.Context, order: int) -> None:
@@ -155,6 +161,7 @@ async def test_an_action_that_may_not_be_lost_is_not_safe(app):
     assert [point.problems for point in report.points] == [("it ended as failed, undisturbed as completed",)]
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_no_except_or_finally_runs_at_a_crash(app):
     cleaned = []
 
@@ -194,6 +201,7 @@ async def test_each_round_is_prepared(app):
     assert len(report.points) == 1 and len(set(urls)) == 3
 
 
+@pytest.mark.slow("it crashes an action at every step; test_failures_of_its_own_are_retried_as_ever is fast")
 async def test_a_flow_is_crashed_at_every_node(app):
     @app.action
     async def extract(ctx: hf.Context) -> list:

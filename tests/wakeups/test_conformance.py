@@ -28,6 +28,7 @@ ROUNDS, ROUND = 3, "2m"
 """For how long a carrier is away; in each round everybody looks for work many times."""
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("carrier", ["postgres", "sqs", "redis", "own"], indirect=True)
 async def test_a_wake_up_starts_work_long_before_the_poll(carrier, fleet, executions):
     async with fleet(poll_seconds=FAR_SECONDS) as started:

@@ -194,6 +194,7 @@ def test_a_dead_letter_queue_without_a_queue_is_refused():
         require_carrier(WakeSettings(sqs_dead_letter_url="https://sqs.example/dead"), None)
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_relay_sends_what_is_due_and_gives_back_what_it_cannot(
     queue, holdfast_url, engine, dispatcher, monkeypatch
 ):

@@ -225,7 +225,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_fast(item: Any) -> bool:
     is_costly = "fleet" in item.fixturenames or item.path.name in INSIDE_THE_WORKER
-    if not is_costly or "callspec" not in vars(item):
+    has_one_way = any(marker.args[0] == "way" for marker in item.iter_markers("parametrize"))
+    if not is_costly or has_one_way or "callspec" not in vars(item):
         return True
     fast = chosen(item.originalname, WAYS)
     return bool(item.callspec.params.get("way", fast) == fast)

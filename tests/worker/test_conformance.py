@@ -24,6 +24,7 @@ def app_with(*functions, **options) -> hf.App:
     return app
 
 
+@pytest.mark.representative(one_in=2)
 async def test_every_task_is_run_once_and_its_output_kept(running_worker, client_of):
     ran = Counter()
 
@@ -115,6 +116,7 @@ async def test_a_timeout_stops_the_attempt_and_is_called_one(running_worker, cli
     assert await engine.database.fetchval("select state from holdfast.failure") == b"t"
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, engine, dispatcher, eventually):
     began, go = asyncio.Event(), asyncio.Event()
 
@@ -134,6 +136,7 @@ async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, engine
         assert len(await dispatcher.attempts(task.task_id)) == 1
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_worker_whose_lease_was_taken_stops_and_reports_nothing(running_worker, client_of, engine, eventually):
     began, stopped = asyncio.Event(), asyncio.Event()
 
@@ -183,6 +186,7 @@ async def test_a_stop_hands_back_what_never_began_and_finishes_the_rest(line, cl
         assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
 
+@pytest.mark.representative(one_in=2)
 async def test_planned_stops_hand_an_attempt_back_and_spend_nothing(line, client_of, engine, dispatcher):
     """As many deploys as interrupt a long task: none of them counts as a loss, and what it kept is not forgotten."""
     began, thought = asyncio.Event(), Counter()

@@ -96,6 +96,10 @@ async def more_completed(client: Client, *, than: int) -> bool:
 
 
 # A lease that is longer than the slowest machine takes to recover.
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; "
+    "test_an_outage_is_two_lines_in_the_log_of_each_process is fast"
+)
 @pytest.mark.parametrize("times", [TIMES | {"lease_seconds": 15.0}], ids=["patient"])
 async def test_a_short_absence_costs_a_running_attempt_nothing(server, fleet, own_client, journal, gate):
     fleet()
@@ -108,6 +112,10 @@ async def test_a_short_absence_costs_a_running_attempt_nothing(server, fleet, ow
     assert [entry.attempt for entry in journal.entries("start")] == [1]
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; "
+    "test_an_outage_is_two_lines_in_the_log_of_each_process is fast"
+)
 async def test_work_stops_before_the_lease_ends_when_the_database_stays_away(
     server, fleet, own_client, journal, eventually
 ):

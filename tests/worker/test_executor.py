@@ -221,6 +221,7 @@ async def test_a_cancel_reaches_executor_and_action(running_worker, client_of, k
     assert heard == [("action", True), ("executor", True)]
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("why", ["its lease is lost", "its worker leaves"])
 async def test_an_attempt_that_must_end_tells_its_executor(running_worker, client_of, engine, clock, kind, why):
     began, ended, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()

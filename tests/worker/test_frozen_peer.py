@@ -92,6 +92,7 @@ async def for_leases(engine, settings, eventually):
     await eventually(lambda: engine.database.fetchval(PAST, since, LEASES * settings.worker.lease_seconds))
 
 
+@pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("what", ["run", "letter"])
 async def test_finished_nodes_outlast_a_peer_that_holds_what_their_end_needs(
     running_worker, work, engine, dispatcher, settings, eventually, reapers, what
@@ -118,6 +119,7 @@ async def _is_over(dispatcher, run):
     return await dispatcher.runs.state(run) not in ("queued", "running")
 
 
+@pytest.mark.representative(one_in=2)
 async def test_one_task_that_is_held_costs_no_other_lease(
     running_worker, work, client_of, engine, dispatcher, settings, eventually, reapers
 ):
@@ -133,6 +135,7 @@ async def test_one_task_that_is_held_costs_no_other_lease(
     assert [work.began[task.task_id] for task in others] == [1, 1, 1]
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_lease_that_was_busy_for_a_while_goes_on(
     running_worker, work, client_of, engine, settings, eventually, reapers
 ):
@@ -152,6 +155,7 @@ async def test_a_lease_that_was_busy_for_a_while_goes_on(
     assert set(work.began.values()) == {1}
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_limit_that_is_counted_elsewhere_holds_up_no_end_and_is_looked_at_again(
     running_worker, work, client_of, engine, dispatcher, settings, eventually, reapers, line
 ):

@@ -121,6 +121,10 @@ async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
     assert len(lossy.lost) == 1 and set(ran.values()) == {1}
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; "
+    "test_a_server_that_stays_away_stops_the_work_before_its_lease_ends is fast"
+)
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
 async def test_a_few_exchanges_are_under_way_at_once(http_server, running_worker, client_of, settings):
     """None is answered before the last of them was made."""
@@ -271,6 +275,10 @@ async def test_a_dataset_is_refused_with_what_to_do(running_worker, client_of):
             await (await client.enqueue("local.write")).result(20)
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; "
+    "test_a_server_that_stays_away_stops_the_work_before_its_lease_ends is fast"
+)
 async def test_a_report_that_the_server_cannot_take_holds_up_no_other(
     holdfast_url, running_worker, client_of, settings
 ):

@@ -40,6 +40,9 @@ async def test_an_isolated_attempt_runs_elsewhere_and_its_process_is_used_again(
     assert first == second != os.getpid()
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_what_an_attempt_says_crosses_the_border is fast"
+)
 async def test_a_crash_costs_the_crashing_task_alone(worker, client, journal):
     crashing = await client.enqueue("fleet.crash")
     others = [await client.enqueue("fleet.add", a=number, b=0) for number in range(10)]
@@ -50,6 +53,9 @@ async def test_a_crash_costs_the_crashing_task_alone(worker, client, journal):
     assert isinstance(await (await client.enqueue("fleet.process_id")).result(20), int)
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_what_an_attempt_says_crosses_the_border is fast"
+)
 async def test_memory_beyond_the_limit_fails_the_attempt(worker, client):
     assert await (await client.enqueue("fleet.eat", megabytes=16)).result(20) == 16 * 1024 * 1024
     with pytest.raises(TaskFailed) as failed:
@@ -69,6 +75,9 @@ async def test_what_an_attempt_says_crosses_the_border(worker, client):
     assert notes[-1]["kind"] == "progress" and float(notes[-1]["done"]) == 2
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_what_an_attempt_says_crosses_the_border is fast"
+)
 async def test_a_late_attempt_is_asked_then_told_then_killed_with_all_it_started(
     worker, client, journal, tmp_path, eventually, is_gone
 ):
@@ -81,6 +90,9 @@ async def test_a_late_attempt_is_asked_then_told_then_killed_with_all_it_started
     await eventually(lambda: is_gone(int((tmp_path / "grandchild").read_text())))
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_what_an_attempt_says_crosses_the_border is fast"
+)
 async def test_a_canceled_attempt_may_end_by_itself(worker, client, journal):
     task = await client.enqueue("fleet.until_told")
     await journal.first("start")
@@ -89,6 +101,9 @@ async def test_a_canceled_attempt_may_end_by_itself(worker, client, journal):
     assert await journal.first("stop")
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_what_an_attempt_says_crosses_the_border is fast"
+)
 async def test_the_processes_of_a_worker_end_with_it(fleet, client, journal, is_gone, eventually):
     one = fleet()
     task = await client.enqueue("fleet.until_told")

@@ -31,6 +31,7 @@ def lines(caplog, logger: str) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == logger]
 
 
+@pytest.mark.representative(one_in=2)
 async def test_a_failed_attempt_is_one_line_with_its_class_and_what_follows(running_worker, client_of, caplog, way):
     app = hf.App("local")
 

@@ -166,6 +166,7 @@ async def test_a_stop_during_an_exchange_is_heard_after_it(ordered, client_of, g
         await asyncio.wait_for(running, SECONDS_MAX)
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("lost", [2, 3], ids=["first", "beside"])
 async def test_what_a_lost_answer_brought_is_asked_for_whatever_the_other_says(under_way, gated, lost, monkeypatch):
     """The answer that arrives says that there is no more work, and it is right."""
@@ -198,6 +199,10 @@ async def test_notes_are_due_until_an_exchange_took_them_along(under_way, gated,
         await eventually(is_kept, seconds_max=SECONDS_MAX)
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; "
+    "test_what_a_lost_answer_brought_is_asked_for_whatever_the_other_says is fast"
+)
 async def test_a_drain_ends_with_the_last_exchange_whichever_flight_makes_it(under_way, gated, eventually):
     async with under_way() as (worker, line, _):
         gated.end(3, 4)

@@ -15,6 +15,7 @@ def local_app() -> hf.App:
     return hf.App("local")
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.crash
 @pytest.mark.parametrize("name", ["refuse_to_stop_once", "overrun_in_thread_once"])
 async def test_an_attempt_past_its_grace_ends_its_process_and_is_tried_again(fleet, client, journal, is_gone, name):
@@ -35,6 +36,9 @@ async def test_a_blocked_event_loop_keeps_its_lease(fleet, client, journal):
     assert [entry.word for entry in journal.entries()] == ["start", "stop"]
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_a_blocked_event_loop_keeps_its_lease is fast"
+)
 @pytest.mark.crash
 async def test_the_neighbours_of_an_overrun_are_not_lost(fleet, client, journal, gate):
     fleet()

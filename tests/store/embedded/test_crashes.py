@@ -44,6 +44,10 @@ def test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_d
     server.close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_after_a_killed_postmaster_the_next_start_recovers_at_the_same_address(
     home, throw_away, user, query, processes, kill
 ):
@@ -56,6 +60,10 @@ def test_after_a_killed_postmaster_the_next_start_recovers_at_the_same_address(
     server.close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_a_start_waits_for_the_last_process_of_a_killed_server(home, throw_away, processes, kill):
     async def scenario() -> None:
         first = start(home, settings=throw_away | {"max_parallel_workers_per_gather": "0"})
@@ -77,6 +85,10 @@ def test_a_start_waits_for_the_last_process_of_a_killed_server(home, throw_away,
     asyncio.run(scenario())
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_a_server_that_does_not_answer_is_not_attached_to(home, throw_away, user, processes):
     user(home).answer()
     os.kill(processes(home)["postmaster"], signal.SIGSTOP)
@@ -87,6 +99,10 @@ def test_a_server_that_does_not_answer_is_not_attached_to(home, throw_away, user
     start(home, settings=throw_away).close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_a_starter_killed_while_making_the_data_leaves_nothing_half_made(new_home, user, query, wait_until):
     first = user(new_home)
     wait_until(lambda: any(new_home.glob("pg*.draft/base")))
@@ -97,6 +113,10 @@ def test_a_starter_killed_while_making_the_data_leaves_nothing_half_made(new_hom
     assert not any(new_home.glob("*.draft"))
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_ctrl_c_and_hang_up_do_not_reach_the_server(home, throw_away, user, query, processes):
     starter = user(home, start_new_session=True)
     starter.answer()
@@ -109,6 +129,10 @@ def test_ctrl_c_and_hang_up_do_not_reach_the_server(home, throw_away, user, quer
     server.close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_a_terminated_keeper_stops_the_server_in_good_order(home, user, processes, wait_until, is_stopped):
     user(home).answer()
     os.kill(processes(home)["keeper"], signal.SIGTERM)
@@ -117,6 +141,7 @@ def test_a_terminated_keeper_stops_the_server_in_good_order(home, user, processe
     assert status(home).log_tail.endswith("database system is shut down")
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("stranger", [["sleep", "60"], ["true"]], ids=["running", "ended but not collected"])
 def test_the_process_id_of_a_killed_server_may_be_in_use(home, throw_away, user, processes, kill, wait_until, stranger):
     first = user(home)
@@ -159,6 +184,10 @@ def run_by_hand(home, folder, wait_until):
         process.wait()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_a_server_without_a_keeper_is_stopped_and_started_anew(home, throw_away, run_by_hand):
     start(home, settings=throw_away).close()
     lock = locks.take(home / "server.lock", is_shared=False, deadline=time.monotonic() + 5)
@@ -169,6 +198,10 @@ def test_a_server_without_a_keeper_is_stopped_and_started_anew(home, throw_away,
     server.close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; "
+    "test_a_killed_keeper_takes_the_server_with_it_and_the_next_start_finds_the_data is fast"
+)
 def test_a_server_somebody_else_runs_on_the_data_is_left_alone(home, throw_away, run_by_hand):
     by_hand = run_by_hand()
     with pytest.raises(Unavailable) as caught:

@@ -24,6 +24,9 @@ def test_a_server_that_cannot_start_says_so_at_once_with_its_log(home, throw_awa
     assert "earlier life" not in str(caught.value)
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_a_server_that_cannot_start_says_so_at_once_with_its_log is fast"
+)
 def test_a_failed_start_gives_its_locks_back(home, throw_away):
     with pytest.raises(Unavailable):
         start(home, settings=throw_away | {"max_connections": "many"})
@@ -40,6 +43,9 @@ def test_a_start_waits_no_longer_than_told(folder):
     os.close(home_is_busy)
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_a_server_that_cannot_start_says_so_at_once_with_its_log is fast"
+)
 def test_a_server_that_is_not_ready_in_time_is_stopped_again(home, throw_away, wait_until, is_stopped):
     with pytest.raises(Unavailable) as caught:
         start(home, settings=throw_away, start_seconds_max=0)
@@ -55,6 +61,9 @@ def test_data_of_a_version_without_programs_are_refused_and_kept(folder):
     assert [path.name for path in folder.glob("pg*")] == ["pg99"]
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_a_server_that_cannot_start_says_so_at_once_with_its_log is fast"
+)
 def test_data_without_their_database_never_appear(new_home, throw_away, monkeypatch):
     monkeypatch.setattr(cluster, "DATABASE", "postgres")  # exists already, so that making it fails
     with pytest.raises(Unavailable, match="already exists") as caught:
@@ -70,6 +79,9 @@ def test_no_setting_moves_the_server_out_of_its_private_place(new_home, name):
     assert caught.value.code == "embedded_setting_refused"
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_a_server_that_cannot_start_says_so_at_once_with_its_log is fast"
+)
 def test_neither_environment_nor_configuration_file_moves_the_server(home, throw_away, query, monkeypatch):
     monkeypatch.setenv("PGPORT", "1")
     with next(home.glob("pg*/postgresql.conf")).open("a") as file:
@@ -81,6 +93,9 @@ def test_neither_environment_nor_configuration_file_moves_the_server(home, throw
     server.close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_a_server_that_cannot_start_says_so_at_once_with_its_log is fast"
+)
 def test_a_log_that_has_grown_large_is_put_aside(home, throw_away):
     (home / "postgres.log").write_bytes(b"x" * 10_000_001)
     start(home, settings=throw_away).close()

@@ -16,6 +16,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fol
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("name", ['with a space & more, päth-ключ, a"b and ' + os.fsdecode(b"\xff"), "long-" * 40])
 def test_a_home_may_have_any_name(folder, stopped_home, copy_home, throw_away, query, wait_until, is_stopped, name):
     home = folder / name
@@ -37,6 +38,7 @@ def socket_folder(url: str) -> Path:
     return Path(url.partition("host=")[2].partition("&")[0])
 
 
+@pytest.mark.slow("it starts a PostgreSQL of its own; test_a_copy_of_a_running_home_gets_a_server_of_its_own is fast")
 def test_a_temporary_socket_folder_is_private_and_found_again(long_home, throw_away, wait_until, is_stopped):
     urls = []
     for _ in range(2):
@@ -48,6 +50,7 @@ def test_a_temporary_socket_folder_is_private_and_found_again(long_home, throw_a
     assert urls[0] == urls[1]
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(
     "meddle",
     [

@@ -19,6 +19,7 @@ async def next_id(url: str) -> int:
         return int((await Dispatcher(engine).enqueue(a_task())).task_id)
 
 
+@pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(("embedded", "is_close"), [("on", True), ("off", False)])
 async def test_ids_go_on_where_they_were_after_a_restart_of_the_embedded_server(tmp_path, embedded, is_close):
     server = OwnServer(tmp_path, **{"holdfast.embedded": embedded})

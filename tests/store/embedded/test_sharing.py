@@ -7,9 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from holdfast.store.embedded.server import start, status
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_of_six_that_race_for_a_new_home_one_starts_and_five_attach is fast"
+)
 def test_a_first_start_makes_a_durable_database_and_a_second_one_finds_it(new_home, query, wait_until, is_stopped):
     first = start(new_home)
     assert (first.how, status(new_home).is_running) == ("started", True)
@@ -48,6 +53,9 @@ def test_the_server_stops_with_its_last_user(home, throw_away, wait_until, is_st
     assert "database system is shut down" in status(home).log_tail
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_of_six_that_race_for_a_new_home_one_starts_and_five_attach is fast"
+)
 def test_a_start_during_the_shutdown_gets_a_running_server(home, throw_away, query):
     for _ in range(5):
         server = start(home, settings=throw_away)
@@ -55,6 +63,9 @@ def test_a_start_during_the_shutdown_gets_a_running_server(home, throw_away, que
         server.close()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_of_six_that_race_for_a_new_home_one_starts_and_five_attach is fast"
+)
 def test_programs_started_by_a_user_do_not_hold_its_share(home, throw_away, wait_until, is_stopped):
     server = start(home, settings=throw_away)
     with subprocess.Popen(["sleep", "60"], close_fds=False) as bystander:
@@ -63,6 +74,9 @@ def test_programs_started_by_a_user_do_not_hold_its_share(home, throw_away, wait
         bystander.kill()
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_of_six_that_race_for_a_new_home_one_starts_and_five_attach is fast"
+)
 def test_a_forgotten_server_object_keeps_its_share(home, throw_away, query):
     url = start(home, settings=throw_away).url
     gc.collect()
@@ -72,6 +86,9 @@ def test_a_forgotten_server_object_keeps_its_share(home, throw_away, query):
             os.close(int(held.name))
 
 
+@pytest.mark.slow(
+    "it starts a PostgreSQL of its own; test_of_six_that_race_for_a_new_home_one_starts_and_five_attach is fast"
+)
 def test_settings_reach_the_server(home, throw_away, query):
     server = start(home, settings=throw_away | {"work_mem": "7MB"})
     assert query(server.url, "show work_mem") == "7MB"
