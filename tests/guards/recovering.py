@@ -90,6 +90,7 @@ RECOVERING: Sequence[Mutant] = [
         "request_letters",
         (_BY_KEY.format("('open', 'ignored')"), "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
+        ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *killed(
         "ignore_letters",

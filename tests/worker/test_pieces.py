@@ -27,8 +27,8 @@ from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 
 FUSE = """
 import ctypes, os, signal, sys, time
-from holdfast.worker.supervisor.kill_timer import Fuse
-fuse = Fuse()
+from holdfast.worker.supervisor.kill_timer import KillTimer
+fuse = KillTimer()
 fuse.set(time.monotonic() + 60)
 fuse.set({when})
 {then}

@@ -88,7 +88,7 @@ async def what_is_ignored_can_only_be_abandoned(stage: Stage) -> None:
 async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
     """Somebody else's change that was not yet stored when it was looked for counts."""
     _, letter_id = await a_letter(stage)
-    for name in ("ignore_letters", "close_letters"):
+    for name in ("request_letters", "ignore_letters", "close_letters"):
         async with stage.engine.database.transaction() as session:
             await session.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
             late = asyncio.ensure_future(stage.engine.database.fetch(sql(name), [letter_id], *MOVES[name][1]))

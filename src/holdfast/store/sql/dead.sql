@@ -182,18 +182,25 @@ select task_id, attempt, lane_id
 from back;
 
 -- name: request_letters
--- Ask for letters to be retried. One that was parked begins to count anew, and is no campaign's any more. Under their
--- locks, or alone. Found by key alone (here and below `|| ''`): no index is to be had by the state, which a planner that
+-- Ask for letters to be retried. One that was parked begins to count anew, and is no campaign's any more. Locked in the
+-- one order: an update alone locks rows as a bitmap scan meets them, and met a campaign that locks by id. Found by key alone (here and below `|| ''`): no index is to be had by the state, which a planner that
 -- saw no letter yet would go through from end to end.
-with asked as (
+with locked as materialized (
+  select d.dead_letter_id
+  from holdfast.dead_letter d
+  where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('open', 'ignored')
+    and 'retry' = any(d.recovery_options)
+  order by d.dead_letter_id
+  for update of d
+),
+asked as (
   update holdfast.dead_letter d
   set state = 'retry_requested', disposition = 'retry_requested', disposition_reason = $3, actor = $2,
     wants_sweep = true, changed_at = holdfast.instant(), campaign_id = null, dispatches_max = $4,
     dispatches = case when d.state = 'ignored' then 0 else d.dispatches end,
     dispatched_at = case when d.state = 'ignored' then null else d.dispatched_at end,
     backoff_seconds = case when d.state = 'ignored' then null else d.backoff_seconds end
-  where d.dead_letter_id = any($1::bigint[]) and d.state || '' in ('open', 'ignored')
-    and 'retry' = any(d.recovery_options)
+  where d.dead_letter_id = any(array(select dead_letter_id from locked))
   returning d.dead_letter_id, d.tenant_id, d.task_id, d.attempts
 ),
 events as (
