@@ -38,7 +38,7 @@ where busy.task_id = any(array(select g.task_id from given g where g.task_id not
 -- name: renew_ended
 -- Extend the leases of ended attempts that wait to be settled: by token, only before they expire. Locked rows are
 -- skipped, because the settling transaction keeps them locked and no heartbeat waits for it. A row that is not returned
--- may be lost, settled, or about to be; the response to its report tells which.
+-- may be lost, settled, or about to be; the response to its report shows which.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)

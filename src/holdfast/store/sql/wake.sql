@@ -29,7 +29,7 @@ with due as materialized (
 waiting as materialized (
   select t.task_id, t.attempt + 1 as attempt, t.lane_id
   from due
-  -- Look tasks up one by one by id: the index of queued tasks begins with the lane, and would be scanned as a whole.
+  -- Find tasks one by one by id: the index of queued tasks begins with the lane, and would be scanned as a whole.
   cross join lateral (select * from holdfast.live t where t.task_id = due.task_id limit 1) t
   where t.state = 'q'
 ),
