@@ -1,4 +1,4 @@
-"""Publish what a committed change asks for besides itself.
+"""Publish a committed change: notifications, and what follows from it in other runs.
 
 Notify workers of lanes that got tasks, and waiting callers. Update the parents of runs that ended, retry child runs,
 and deliver events that arrived before the wait for them. All of it may be lost with this process: the maintenance loops

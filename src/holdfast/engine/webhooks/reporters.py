@@ -116,7 +116,7 @@ class _ReporterThread:
             if not isawaitable(answer):
                 return NotReached("its report() is not `async def`")
             await answer
-        except BaseException as error:  # noqa: BLE001 - code of others raises anything, also to end a process
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything, even to end the process
             return self._raised("its report()", error)
         return None
 

@@ -126,7 +126,7 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
                 break
         except TRANSIENT:
             raise
-        except Exception as error:  # noqa: BLE001 - what is wrong with one row is found below
+        except Exception as error:  # noqa: BLE001 - the failing row is found below
             log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(some), error)
             reaped = reaped.and_(await _reap_apart(database, catalog, some))
     return reaped
