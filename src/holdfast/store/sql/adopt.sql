@@ -96,7 +96,7 @@ from done;
 -- name: park_node
 -- Open the dead letter of a node that failed without a task, and close its earlier ones, which it replaces. Locked dead
 -- letters are left to the sweep, and those of a campaign to the campaign: a transaction that has locked a run waits for
--- no dead letter. Runs under the lock of the run.
+-- no dead letter. Requires the lock of the run.
 with locked as materialized (
   select d.dead_letter_id
   from holdfast.dead_letter d

@@ -80,7 +80,7 @@ returning c.campaign_id;
 -- name: collect_campaign
 -- Count the outcomes of released dead letters. A dead letter whose task failed again is parked: the new one replaces
 -- it. One whose item was replaced by items that completed is resolved with them. One that its completed run bypassed
--- proves nothing, and is dropped. Runs under the campaign's lock, so the rows do not move and can be joined by ctid: a
+-- proves nothing, and is dropped. Requires the campaign's lock, so the rows do not move and can be joined by ctid: a
 -- join by key could compare all released dead letters with each other.
 with ended as materialized (
   select m.ctid as place, m.leg,
@@ -214,7 +214,7 @@ select (select count(*)::int from looked) as looked, (select max(dead_letter_id)
 from found;
 
 -- name: keep_campaign_place
--- Store how far a campaign has read, and whether it skipped waiting dead letters. Runs under its lock.
+-- Store how far a campaign has read, and whether it skipped waiting dead letters. Requires its lock.
 update holdfast.campaign c
 set looked_to = $2, passed_by = $3
 where c.campaign_id = $1 and (c.looked_to, c.passed_by) is distinct from ($2, $3)
@@ -253,7 +253,7 @@ order by d.dead_letter_id;
 -- name: note_released
 -- Record the dead letters that a campaign released, including those of other groups that were released with their run.
 -- Those that could not be released are dropped and do not count for the canary. Also stores how far the campaign has
--- read, as `keep_campaign_place` does. Runs under the campaign's lock.
+-- read, as `keep_campaign_place` does. Requires the campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
   select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
@@ -271,7 +271,7 @@ where c.campaign_id = $1
 returning c.released;
 
 -- name: move_campaign
--- Store the new state of a campaign and what it waits for. Runs under its lock; the state that it leaves is the guard.
+-- Store the new state of a campaign and what it waits for. Requires its lock; the state that it leaves is the guard.
 with moved as (
   update holdfast.campaign c
   set state = $3, note = $4, changed_at = case when c.state = $3 then c.changed_at else holdfast.instant() end,

@@ -123,7 +123,7 @@ from (
 
 -- name: owe_rows
 -- Record the rows without a key that reset nodes of a run ($3), their dropped items, and the replaced runs with their
--- descendants ($4) have appended. Items with which a node continues ($5) owe nothing. Runs under the lock of the run.
+-- descendants ($4) have appended. Items with which a node continues ($5) owe nothing. Requires the lock of the run.
 with recursive below as (
   select c.run_id, c.nodes
   from holdfast.run c
@@ -176,8 +176,7 @@ order by o.generation_id, o.task_id
 limit $1;
 
 -- name: remove_owed_rows
--- Delete the rows that some tasks owe to a generation, while it accepts rows, and update its count. Runs under its
--- lock.
+-- Delete the rows that some tasks owe to a generation, while it accepts rows, and update its count. Requires its lock.
 update holdfast.dataset_generation g
 set rows = g.rows - taken.removed
 from (

@@ -94,7 +94,7 @@ select locked.dead_letter_id, locked.task_id, locked.node_no, locked.tenant_id, 
 from locked;
 
 -- name: nodes_at_rest
--- Return those of some nodes of a run that a re-drive would reset: they failed, or an upstream did. Runs under the lock
+-- Return those of some nodes of a run that a re-drive would reset: they failed, or an upstream did. Requires the lock
 -- of the run.
 select n.node_no
 from holdfast.run r
@@ -184,9 +184,9 @@ select task_id, attempt, lane_id
 from back;
 
 -- name: request_letters
--- Request a retry of dead letters. A parked one starts counting again at zero and leaves its campaign. Runs under their
--- locks, or alone. Rows are found by key alone: `|| ''`, here and below, hides the state from the planner, which would
--- scan the whole state index when its statistics have no such dead letters.
+-- Request a retry of dead letters. A parked one starts counting again at zero and leaves its campaign. Works with or
+-- without their locks. Rows are found by key alone: `|| ''`, here and below, hides the state from the planner, which
+-- would scan the whole state index when its statistics have no such dead letters.
 with asked as (
   update holdfast.dead_letter d
   set state = 'retry_requested', disposition = 'retry_requested', disposition_reason = $3, actor = $2,
@@ -210,7 +210,7 @@ from asked;
 
 -- name: supersede_letters
 -- Resolve dead letters of tasks that an operator retries: the next attempt replaces them, and its failure opens another
--- dead letter. Runs under their locks.
+-- dead letter. Requires their locks.
 with done as (
   update holdfast.dead_letter d
   set state = 'resolved', disposition = 'superseded', disposition_reason = $3, actor = $2, wants_sweep = false,
@@ -243,7 +243,7 @@ where t.task_id = b.task_id
 returning t.task_id;
 
 -- name: mark_dispatched
--- Mark dead letters whose task or run was requeued: count one more dispatch and store its backoff. Runs under their
+-- Mark dead letters whose task or run was requeued: count one more dispatch and store its backoff. Requires their
 -- locks, in the transaction that requeued. After the last allowed dispatch the sweep parks the dead letter without
 -- waiting for its end. Rows are found by key alone: with a join, a planner whose statistics have no retrying dead
 -- letter reads all of them and compares all pairs.
@@ -274,7 +274,7 @@ from sent;
 -- name: send_letters
 -- Request and dispatch dead letters: `request_letters` and `mark_dispatched` in one statement, with the events of both.
 -- Changing a row twice in one transaction costs more than twice as much, because the foreign key to its tenant is
--- checked again for a row of the same transaction. Runs under their locks, in the transaction that requeued.
+-- checked again for a row of the same transaction. Requires their locks, in the transaction that requeued.
 with sent as (
   update holdfast.dead_letter d
   set state = 'retrying', dispatches = case when d.state = 'ignored' then 0 else d.dispatches end + 1,

@@ -47,7 +47,7 @@ limit $2;
 
 -- name: supersede
 -- Mark the current generation of a dataset as superseded. It stays as it is: rows owed to it are no longer deleted.
--- Runs under the lock of the dataset.
+-- Requires the lock of the dataset.
 with old as (
   update holdfast.dataset_generation g
   set state = 'o'
@@ -88,7 +88,7 @@ select holdfast.refresh_dataset_view($1, $2);
 
 -- name: roll_back
 -- Take a generation out of use: it accepts no more rows, its unfinished work is to be canceled and, unless it is kept,
--- its tables are to be dropped. Runs under the lock of its dataset.
+-- its tables are to be dropped. Requires the lock of its dataset.
 with rolled_back as (
   update holdfast.dataset_generation g
   set state = 'r', is_kept = $4, ended_at = holdfast.instant(), actor = $5, reason = $6

@@ -339,7 +339,7 @@ where t.task_id = any($1::bigint[]) and t.state = 'w' and t.is_retrying and t.du
 returning t.task_id;
 
 -- name: spend_quotas
--- Count admitted retries, and store how far ahead the postponed ones are spread. Runs under `lock_quotas`.
+-- Count admitted retries, and store how far ahead the postponed ones are spread. Requires `lock_quotas`.
 with given as (
   select g.quota_id, g.retries, g.booked_seconds, holdfast.current_slice(k.window_seconds) as slice
   from unnest($1::bigint[], $2::int[], $3::double precision[]) as g (quota_id, retries, booked_seconds)

@@ -140,8 +140,8 @@ for no key update of r;
 -- name: delete_dead
 -- Delete failed tasks ($1) and whole ended runs ($3), with everything stored about them except events and the audit
 -- log. A re-drive deletes the same `ended` rows, or changes the run's row, so only one of two concurrent transactions
--- finds them. A child of an open run is kept. Completed tasks among them were counted, and are subtracted. Runs under
--- the locks of the runs and their parents.
+-- finds them. A child of an open run is kept. Completed tasks among them were counted, and are subtracted. Requires the
+-- locks of the runs and their parents.
 with tasks as materialized (
   select e.task_id
   from holdfast.ended e

@@ -21,7 +21,7 @@ select pg_advisory_xact_lock(1752132967, 0);
 -- name: enter_block
 -- Move the sequences into the newest block, once its partitions are committed: a sequence does not roll back, and an id
 -- without a partition cannot be stored. Ids assigned before still belong to the previous block, which stays writable.
--- Both sequences only ever move forward. Runs under `lock_spans`.
+-- Both sequences only ever move forward. Requires `lock_spans`.
 select case when s.last_value < b.first_id then setval('holdfast.task_id', b.first_id) end,
   case when p.last_value < b.first_span then setval('holdfast.span', b.first_span) end
 from holdfast.task_id s

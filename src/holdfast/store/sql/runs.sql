@@ -66,7 +66,7 @@ where n.run_id = any($1::bigint[]);
 
 -- name: advance_runs
 -- Write the consequences of ended nodes: node states, the tasks that are released (in spans of equal neighbours), the
--- counters of runs and, if nothing is left, how they ended. Events of runs follow those of their nodes. Runs under the
+-- counters of runs and, if nothing is left, how they ended. Events of runs follow those of their nodes. Requires the
 -- locks of the runs; `state = 'o'` guards the end: it is written once per generation.
 with nodes as (
   insert into holdfast.node (

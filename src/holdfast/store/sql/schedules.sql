@@ -86,7 +86,7 @@ where s.schedule_id = $1 and s.revision = $2
 for no key update of s;
 
 -- name: close_firings
--- Mark firings as over whose task or run is no longer live. Runs under the schedule's lock.
+-- Mark firings as over whose task or run is no longer live. Requires the schedule's lock.
 update holdfast.slot f
 set is_over = true
 where f.schedule_id = $1 and f.state = 'f' and not f.is_over
@@ -94,8 +94,8 @@ where f.schedule_id = $1 and f.state = 'f' and not f.is_over
   and not exists (select from holdfast.run r where r.run_id = f.run_id and r.state = 'o');
 
 -- name: unsettled_slots
--- Return firings that are not over, with whether they were asked to stop, and waiting slots, oldest first. Runs under
--- the lock.
+-- Return firings that are not over, with whether they were asked to stop, and waiting slots, oldest first. Requires the
+-- lock.
 select f.slot_at, f.state::text as state, f.task_id, f.run_id, f.is_manual,
   coalesce(t.cancel_at is not null, r.canceled_at is not null, false) as is_canceling
 from holdfast.slot f
@@ -174,7 +174,7 @@ where f.schedule_id = $1 and f.slot_at >= $2;
 
 -- name: void_slots
 -- After the clock was set back, make slots undecided again that were due only by the old clock, unless they fired or
--- wait. Runs under the schedule's lock.
+-- wait. Requires the schedule's lock.
 delete from holdfast.slot f
 where f.schedule_id = $1 and f.slot_at > holdfast.instant() and f.state in ('k', 'm');
 

@@ -6,7 +6,7 @@ returning signal_id;
 
 -- name: approval_standing
 -- Return the state of the approval of one node, with its newest answer; a node that was not released yet has no row.
--- Runs under the lock of its run.
+-- Requires the lock of its run.
 select n.state::text as state, n.generation, n.attempt, coalesce(n.deadline <= holdfast.instant(), false) as is_overdue,
   s.signal_id is not null as is_answered, s.actor, s.payload
 from (values ($1::bigint, $2::int)) as g (run_id, node_no)
@@ -20,8 +20,8 @@ left join lateral (
 ) s on true;
 
 -- name: forget_answers
--- Delete the answers to approvals of nodes that begin again: they need a new approval. Runs under the lock of their
--- run, before its nodes lose their ends.
+-- Delete the answers to approvals of nodes that begin again: they need a new approval. Requires the lock of their run,
+-- before its nodes lose their ends.
 delete from holdfast.signal s
 using holdfast.node n
 where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval:%'
@@ -126,7 +126,7 @@ where s.signal_id = $1;
 
 -- name: read_signal
 -- Return one event, unless the run has used it meanwhile, or a child run that began after the event finds it used by
--- another run of its family. Runs under the lock of the event.
+-- another run of its family. Requires the lock of the run.
 select s.signal_id, s.actor, s.payload
 from holdfast.signal s
 where s.signal_id = $1

@@ -1,5 +1,5 @@
 -- name: begin_items
--- Start a node as items: each is a task of its own, as many at once as the node allows. Runs under the lock of its run.
+-- Start a node as items: each is a task of its own, as many at once as the node allows. Requires the lock of its run.
 with node as (
   insert into holdfast.node (
     run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_pending, items_failed,
@@ -31,7 +31,7 @@ where p.run_id = $1 and p.node_no = $2 and p.kept_for = $3;
 
 -- name: retry_items
 -- Start a node again with the items that did not complete, if there are any; the others keep their outputs. It releases
--- none (see `further_items`). Runs under the lock of its run.
+-- none (see `further_items`). Requires the lock of its run.
 with again as materialized (
   select count(*) as items
   from generate_series(0, $7::int - 1) as i
@@ -61,7 +61,7 @@ returning items_pending;
 
 -- name: count_items
 -- Count ended items of nodes. As many further items may be released, but none in a canceled or paused run. The node
--- ends with its last item. Runs under the locks of the runs; `state = 'm'` is the guard.
+-- ends with its last item. Requires the locks of the runs; `state = 'm'` is the guard.
 update holdfast.node n
 set items_pending = n.items_pending - g.ended - dropped.items,
   items_failed = n.items_failed + g.failed, items_canceled = n.items_canceled + g.canceled,
@@ -103,8 +103,8 @@ returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_ne
 -- name: further_items
 -- Release the next items of one node that did not complete, as far as there is capacity: $3 may be live at once. Reads
 -- as many items as there is capacity for plus $10, however many follow; the node stores where to continue. Returns how
--- many were released, and whether there is capacity for items that were not read. Attempts count on. Runs under the
--- lock of the run; `state = 'm'` is the guard.
+-- many were released, and whether there is capacity for items that were not read. Attempts count on. Requires the lock
+-- of the run; `state = 'm'` is the guard.
 with node as materialized (
   select n.*, coalesce(n.items_after, n.items_next) as first
   from holdfast.node n
@@ -225,14 +225,14 @@ join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
--- Start a node as a run of another flow. Its attempts count on. Runs under the lock of its run.
+-- Start a node as a run of another flow. Its attempts count on. Requires the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, child_run_id)
 values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
 set state = 's', generation = excluded.generation, attempt = excluded.attempt, child_run_id = excluded.child_run_id;
 
 -- name: begin_wait
--- Start a node as a wait for an event. Its attempts count on. Runs under the lock of its run.
+-- Start a node as a wait for an event. Its attempts count on. Requires the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline)
 values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision))
 on conflict (run_id, node_no) do update
@@ -241,7 +241,7 @@ set state = 'w', generation = excluded.generation, attempt = excluded.attempt, w
 
 -- name: end_special
 -- End a node that ran no task of its own: a wait that was answered or timed out, a child run that ended, items that
--- could not begin. Runs under the lock of its run; the state that it leaves is the guard.
+-- could not begin. Requires the lock of its run; the state that it leaves is the guard.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, output, signal_id)
 values ($1, $2, $3, $4::text::"char", $5, $6, $7, $8)
 on conflict (run_id, node_no) do update
@@ -252,7 +252,7 @@ returning run_id;
 
 -- name: record_node_failure
 -- Record the failure of a node without a task: one attempt that began and ended here, numbered after all earlier ones.
--- The number that the node stores is a lower bound. Runs under the lock of its run.
+-- The number that the node stores is a lower bound. Requires the lock of its run.
 insert into holdfast.failure (
   task_id, attempt, tenant_id, generation, state, lease_token, started_at, ended_at, code, type, message, decision,
   reason, rule, sentence
@@ -293,7 +293,7 @@ where n.run_id = $1 and n.node_no = $2 and n.state = 'f' and n.child_run_id = $3
 
 -- name: keep_children
 -- Mark the child runs with which failed nodes continue: their failed nodes are to run again, and their old end is not
--- applied. Runs under the lock of the parent, which has the smallest id.
+-- applied. Requires the lock of the parent, which has the smallest id.
 with locked as materialized (
   select c.run_id
   from holdfast.run c
@@ -307,7 +307,7 @@ where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
 -- name: replace_children
--- Mark child runs that reset nodes will replace, and their descendants: no node waits for them any more. Runs under the
+-- Mark child runs that reset nodes will replace, and their descendants: no node waits for them any more. Requires the
 -- lock of the parent, which has the smallest id.
 with recursive below as (
   select c.run_id

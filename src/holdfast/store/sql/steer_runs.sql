@@ -60,7 +60,7 @@ limit $1;
 
 -- name: cancel_run
 -- Cancel an open run: blocked nodes end at once, active ones are counted down as they stop; without active nodes the
--- run ends. Runs under its lock.
+-- run ends. Requires its lock.
 with ended as (
   update holdfast.run r
   set canceled_at = holdfast.instant(), canceled_by = $2, cancel_reason = $3, paused_at = null, paused_by = null,
@@ -170,7 +170,7 @@ where r.run_id = $1 and r.tenant_id = $2
 order by n.node_no;
 
 -- name: last_attempts
--- Return the number of the last attempt of some nodes, from which later attempts count on. Runs under the lock of the
+-- Return the number of the last attempt of some nodes, from which later attempts count on. Requires the lock of the
 -- run.
 select g.node_no, greatest(max(a.attempt), max(f.attempt), max(e.attempt), 0) as attempt
 from unnest($2::int[]) as g (node_no)
@@ -182,7 +182,7 @@ group by g.node_no;
 -- name: reopen_run
 -- Begin the next generation of a run: the given nodes lose their ends and count as pending again. Their items stay
 -- recorded in past_items, and the events they used are not used again. A run that had ended is unpaused. The event
--- lists which of their tasks ($9) had completed and no longer count as completed. Runs under the lock of the run;
+-- lists which of their tasks ($9) had completed and no longer count as completed. Requires the lock of the run;
 -- generation $7 is the guard.
 with cleared as (
   delete from holdfast.ended e
