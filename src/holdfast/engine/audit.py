@@ -1,7 +1,8 @@
-"""Audit: record privileged changes in the transaction that makes them, list them, and check that nobody rewrote them.
+"""The audit log: record privileged changes in the transaction that makes them, list them, and verify the hash chain.
 
-`audit` is the last thing a verb does before its commit: it takes the lock that orders a tenant's writers, and whoever
-holds that waits for nobody. A change that is rolled back leaves no row; a row that cannot be written undoes its change.
+`audit` takes the lock that orders the writers of a tenant, so a command calls it last, just before its commit: a
+transaction that has this lock waits for no other lock. A change that is rolled back leaves no row, and a row that
+cannot be written rolls its change back.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PAGE = 2_000
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of one subject: what it was, and what it became."""
+    """One change of one subject: its state before and after."""
 
     verb: str
     subject_kind: str
@@ -83,7 +84,7 @@ async def audit(session: Session, tenant_id: int, changes: Sequence[Change], *, 
 
 
 async def record(database: Database, tenant_id: int, change: Change, *, actor: str, reason: str = "") -> None:
-    """Record something that changed nothing else, in a transaction of its own."""
+    """Record an action that changes nothing else, in a transaction of its own."""
     async with database.transaction() as session:
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
@@ -112,13 +113,13 @@ def _chained(
 
 
 def _canonical(value: Any) -> str:
-    """The same JSON for the same value, whatever order its names came in."""
+    """Encode a value as JSON with sorted keys, so that equal values give equal text."""
     return json.dumps(msgspec.to_builtins(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One recorded change as people see it. `hash` may be noted elsewhere as an anchor."""
+    """One audit row, decoded for display. `hash` may be stored elsewhere as an anchor."""
 
     seq: int
     at: datetime
@@ -145,7 +146,7 @@ async def list_audit(
     limit: int = 50,
     from_seq: int = -ID_MAX,
 ) -> list[AuditRow]:
-    """A page of the log from a row on, newest first; the next page begins `before` the last row of this one."""
+    """Return a page of audit rows, newest first. Pass the `seq` of the last row as `before` to get the next page."""
     valid_limit(limit)
     asked = (ID_MAX if before is None else before, actor, verb, subject_kind, subject_id, since_seconds, limit)
     return [_row(row) for row in await database.fetch(_LIST, tenant_id, *asked, from_seq)]
@@ -154,9 +155,9 @@ async def list_audit(
 async def audit_page(
     database: Database, tenant_id: int, *, before: int | None = None, limit: int = 50, **filters: Any
 ) -> tuple[list[AuditRow], int | None]:
-    """A page of the log, and `before` which row the next one begins; None where there are no more.
+    """Return a page of audit rows and the `before` of the next page, or None if there are no more rows.
 
-    Only so many rows are looked at: a page of a filter that matches little may be short with more behind it.
+    One call reads at most `SCAN_ROWS_MAX` rows, so a page of a selective filter may be short although more rows follow.
     """
     if before is not None and before > ID_MAX:
         raise Invalid(f"No row of the log has so large a number as {before}.", code="invalid_value")
@@ -179,7 +180,8 @@ def _row(row: Any) -> AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditVerified:
-    """How many rows are sound, the anchor to note elsewhere, and where the chain breaks, if it does."""
+    """The result of a verification: how many rows are intact, the anchor to store elsewhere, and the first break, if
+    any."""
 
     checked: int
     anchor: str | None
@@ -191,7 +193,7 @@ class AuditVerified:
 
 
 async def verify_audit(database: Database, tenant_id: int, *, anchors: Sequence[str] = ()) -> AuditVerified:
-    """Recompute a tenant's chain from its first row on, in one snapshot, beside running work."""
+    """Recompute a tenant's hash chain from its first row, in one snapshot. Concurrent writers are not blocked."""
     check = ChainCheck(_anchor(text) for text in anchors)
     broken: ChainBreak | None = None
     async with database.transaction() as session:
@@ -214,7 +216,7 @@ def _link(row: Any) -> ChainLink:
 
 
 def _anchor(text: str) -> Anchor:
-    """`SEQ:HASH` as `verify` prints it, or the hash alone."""
+    """Parse an anchor: `SEQ:HASH` as `verify` prints it, or the hash alone."""
     seq, colon, digits = text.strip().rpartition(":")
     try:
         noted = bytes.fromhex(digits)

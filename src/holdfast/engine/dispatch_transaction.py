@@ -1,7 +1,7 @@
-"""Dispatching: a transaction that puts work into a queue because somebody asked, and waits for it.
+"""A transaction that enqueues work on behalf of a waiting caller.
 
-If it fails, who asked is told that nothing changed, with the code of what was to be dispatched. That is said only where
-it is known: a commit whose answer was lost stays an unknown outcome.
+If the transaction fails, the caller gets `DispatchFailed` with the code of the dispatch, which states that nothing
+changed. The error is raised only where that is certain: a commit whose response was lost stays an unknown outcome.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _CUT_SHORT = "outcome_unknown"
 
 @asynccontextmanager
 async def dispatch_transaction(database: Database, code: str, what: str) -> AsyncIterator[Session]:
-    """A transaction, as `database.transaction()`; `DispatchFailed` with this code if it is known to have failed."""
+    """Open a transaction like `database.transaction()`; raise `DispatchFailed` with this code if it certainly
+    failed."""
     is_committing = False
     try:
         async with database.transaction() as session:
             yield session
             is_committing = True
     except UNFIT:
-        # A value of the request, which whoever decoded it can name.
+        # A value of the request is invalid; the code that decoded the request can name it.
         raise
     except ANY_DB_ERROR as error:
         if not _changed_nothing(error, is_committing=is_committing):
@@ -47,20 +48,24 @@ async def dispatch_transaction(database: Database, code: str, what: str) -> Asyn
 
 
 def _changed_nothing(error: Exception, *, is_committing: bool) -> bool:
-    """What the server says instead of committing is an answer; what happens to the connection then is none."""
+    """Return whether the transaction certainly changed nothing.
+
+    An error that the server sends instead of a commit is a definite answer; a connection lost during the commit is not.
+    """
     if not isinstance(error, Unavailable):
         return True
     return error.code in _NEVER_BEGUN or (error.code == _CUT_SHORT and not is_committing)
 
 
 def not_dispatched(code: str, what: str, error: Exception) -> DispatchFailed:
-    """Say that nothing changed, and why. Where the database is, is for those who have its URL."""
+    """Build the error which says that nothing changed, and why. It does not reveal where the database is."""
     why = "the database cannot be reached" if _is_unreachable(error) else str(getattr(error, "detail", None) or error)
     return DispatchFailed(f"{what} failed and nothing changed: {why.rstrip('.')}.", code=code, advice="Ask again.")
 
 
 def dispatched_by(report: Report, policy: RetryPolicy) -> str | None:
-    """The code of what settling a report would have dispatched; None where nothing follows from it."""
+    """Return the code of the dispatch that settling a report would have made, or None if no dispatch follows from
+    it."""
     match report.outcome:
         case Failed() | TimedOut() | Lost() as outcome:
             decision = decide(policy, outcome, retries=report.retries, losses=report.losses, jitter=0.0)

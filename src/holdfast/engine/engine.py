@@ -1,5 +1,7 @@
-"""One process's hold on one database: connections, names, the bell. What changes something and has to tell
-somebody is handed an `Engine`; what only reads, its database."""
+"""The engine: one process's connections to one database, with name caches and the notifier.
+
+Functions that change data and notify others take an `Engine`; functions that only read take its database.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from holdfast.store.tenancy import TenantDatabase
 from holdfast.wakeups.notifier import Notifier
 
 TENANTS_MAX = 1_000
-"""Tenants whose names a server remembers at once."""
+"""Number of tenants whose engines and cached names a server keeps; the least recently used is dropped."""
 
 
 class Engine:
-    """Open it with `async with Engine(url, settings) as engine`."""
+    """Connections, caches and settings of one process. Open it with `async with Engine(url, settings) as engine`."""
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.tenant_id = 0
-        """The tenant it works for: known once it is open."""
+        """The tenant that the engine works for; set when the engine is opened."""
         direct_url = None if settings.direct_url is None else database_url(settings.direct_url)
         self.database = Database(
             url, sessions_max=sessions_max, tap=tap, direct_url=direct_url, prepare=settings.prepare
@@ -51,14 +53,14 @@ class Engine:
 
     @property
     def silent_seconds(self) -> float:
-        """How long a worker may say nothing before nobody counts on it."""
+        """Return how long a worker may go without a heartbeat before it counts as lost."""
         return silent_seconds(self.settings.worker.lease_seconds)
 
     def of(self, tenant_id: int) -> Engine:
-        """An engine for one tenant on the same connections: nothing it does can see or touch another's rows.
+        """Return an engine for one tenant on the same connections; row-level security hides the rows of other tenants.
 
-        For servers, whose callers are of many tenants. It is open as long as this one is. Its names are its own: a
-        cache shared between tenants would be a way around the wall.
+        Servers use it, because their callers belong to many tenants. It is open as long as this engine is. It has its
+        own name cache, because a shared cache would leak names between tenants.
         """
         engine = self._tenants.pop(tenant_id, None) or _TenantEngine(self, tenant_id)
         self._tenants[tenant_id] = engine
@@ -81,13 +83,13 @@ class Engine:
         return self
 
     async def _watch(self) -> None:
-        """From here on look at every new connection: which server does it lead to?"""
+        """Check every new connection from now on for a change of the database server."""
         self.database.watch.look = look_at_server
         self.database.watch.on_change(self._forget)
         await self.look()
 
     async def look(self) -> None:
-        """Look which server this is; behind a pooler a connection may lead to another one without being new."""
+        """Check which server this is. A pooler may route an existing connection to another server."""
         async with self.database.session() as session:
             await self.database.watch.greet(session)
 
@@ -121,11 +123,11 @@ class _TenantEngine(Engine):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """The engine it is part of closes what they share."""
+        """Do nothing: the parent engine closes the shared resources."""
 
 
 def _policy_defaults(settings: Settings) -> PolicyDefaults:
-    """The policies of actions and tasks that set nothing themselves."""
+    """Return the policies of actions and tasks that set no policy of their own."""
     retry = settings.retry
     policy = RetryPolicy(
         max_losses=retry.max_losses,

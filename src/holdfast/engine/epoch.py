@@ -1,8 +1,8 @@
-"""Epoch: notice that PostgreSQL is another server than before, and make that safe before anything else is done on it.
+"""Epochs: detect that PostgreSQL is another server than before, and make it safe before any other work.
 
-A promoted replica may lack the last commits; a restored backup lacks more, and its original may run on. Either would
-give out ids again that clients, workers and the receivers of effects know as something else. So the first process that
-notices begins an epoch, in two short transactions, while all others wait: see `schema/16_epochs.sql`.
+A promoted replica may lack the last commits. A restored backup lacks more, and its original may still run. Either would
+assign ids again that clients, workers and receivers of effects already know. The first process that detects this begins
+an epoch in two short transactions while all others wait (see `schema/16_epochs.sql`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ CAUSES = {
 
 
 async def look_at_server(session: Session, known: int) -> ServerEpoch:
-    """The epoch of the server that a session leads to; begins it if this is the first to notice."""
+    """Return the epoch of the server behind a session; begin a new epoch if this process is the first to detect a
+    change."""
     row = await session.fetchrow(_LOOK, known)
     if row["cause"] is not None:
         await begin_epoch(session)
@@ -42,7 +43,7 @@ async def look_at_server(session: Session, known: int) -> ServerEpoch:
 
 
 async def begin_epoch(session: Session) -> None:
-    """Begin the epoch of this server, with a record of it; nothing where another process has."""
+    """Begin the epoch of this server and record it; do nothing if another process already has."""
     async with session.transaction():
         await session.fetch(_PREPARE)
     async with session.transaction():

@@ -1,4 +1,4 @@
-"""The log of failed attempts: one line each, with what follows. In a storm, a count stands for the rest."""
+"""The log of failed attempts: one line per attempt, with what follows. Above a rate limit only a count is logged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ATTEMPTS_LOG = "holdfast.attempts"
 log = logging.getLogger(ATTEMPTS_LOG)
 
 LINES_MAX = 100
-"""Lines within one window: a queue that fails by the thousand must not spend its time on the log."""
+"""Lines per window: thousands of failures must not slow a worker down by logging."""
 WINDOW_SECONDS = 10.0
 
 
 class FailureLog:
-    """Of one process. `tell` is called after what it tells was committed."""
+    """The failure log of one process. Call `tell` only after the report is committed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,7 +34,8 @@ class FailureLog:
         self._unclassified: set[str] = set()
 
     def tell(self, action: str, report: Report, policy: RetryPolicy | None) -> None:
-        """Tell of one attempt, if it failed, timed out or was lost. Without a policy somebody else decides."""
+        """Log one attempt if it failed, timed out or was lost. Without a policy the line says that the decision is made
+        elsewhere."""
         outcome = report.outcome
         if not isinstance(outcome, Failed | TimedOut | Lost) or not self._has_room():
             return
@@ -61,7 +62,8 @@ class FailureLog:
         )
 
     def tell_all(self, catalog: Catalog, reports: Iterable[Report], refused: Iterable[Refusal] = ()) -> None:
-        """Tell of attempts whose lanes and policies the catalog has learned; a refused report decided nothing."""
+        """Log the attempts whose lanes and policies the catalog knows. Refused reports are skipped: they decided
+        nothing."""
         losers = {(one.task_id, one.attempt) for one in refused}
         for report in reports:
             if type(report.outcome) is Completed or (report.task_id, report.attempt) in losers:

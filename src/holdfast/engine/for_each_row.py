@@ -1,8 +1,8 @@
-"""One by one: a pass over rows that have nothing to do with each other, each in a transaction of its own.
+"""Process independent rows, each in a transaction of its own.
 
-What the server refuses for one row, or what cannot be read of it, is logged and left for the next pass; the others have
-their turn all the same. When there is no server the pass ends. `for_each_row` is for rows that a pass does away with,
-`all_in_turn` for those that stay whatever it does.
+An error that concerns one row is logged and the row is left for the next pass; the other rows are processed. The pass
+ends when the server is unreachable. Use `for_each_row` for rows that processing removes from the statement's result,
+and `all_in_turn` for rows that stay in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Work = Callable[[Session, Any], Awaitable[Notifications]]
 
 @contextmanager
 def apart(what: str, row: Any) -> Iterator[None]:
-    """Let what goes wrong for one row end nothing but the work for it."""
+    """Log an error raised for one row instead of ending the pass. `Unavailable` is raised."""
     try:
         yield
     except Unavailable:
@@ -34,17 +34,17 @@ def apart(what: str, row: Any) -> Iterator[None]:
     except ANY_DB_ERROR as error:
         log.warning("%s: %s failed, will try again: %s", what, dict(row), error)
     except Exception:
-        # A row of a newer version, a damaged one, or a bug of ours: the rows behind it have done nothing to deserve it.
+        # The row may be damaged or of a newer version, or this is a bug; the rows after it must still be processed.
         log.exception("%s: %s failed, will try again", what, dict(row))
 
 
 async def for_each_row(
     database: Database, statement: str, *arguments: Any, limit: int, what: str, work: Work
 ) -> Notifications:
-    """Do some work for each row that a statement finds, at most `limit` of those for which it can be done.
+    """Call `work` for each row that a statement returns, at most `limit` rows at a time.
 
-    The statement takes, after `arguments`, how many rows to answer and how many to leave out. A page on which nothing
-    could be done is not the last one: whatever is stuck must not hide what is not.
+    The statement takes, after `arguments`, a limit and an offset. If every row of a full page fails, the next page is
+    read, so that rows that always fail do not hide the rows after them.
     """
     everything = NO_NOTIFICATIONS
     stuck = 0
@@ -65,7 +65,7 @@ async def for_each_row(
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """A statement that takes how many rows to answer, and behind which `number`."""
+    """A statement that takes a limit and the `number` after which its page begins."""
 
     statement: str
     _: KW_ONLY
@@ -74,10 +74,10 @@ class Pages:
 
 
 async def all_in_turn(database: Database, pages: Pages, step: Step, *, what: str, after: int = 0) -> None:
-    """Take a step for every row of all pages, or of those behind `after`.
+    """Call `step` for every row of all pages, or of the pages after `after`.
 
-    Rows that are found again in every pass, because there is nothing to do about them yet, must not hide those behind
-    them.
+    Every pass reads all pages: rows that are returned each time because nothing can be done about them yet must not
+    hide the rows after them.
     """
     while True:
         rows = await database.fetch(pages.statement, pages.limit, after)

@@ -1,7 +1,8 @@
-"""Once: what was asked under an idempotency key is done once, and answered the same for a day.
+"""Idempotent requests: work requested under an idempotency key is done once, and repetitions get the first response for
+a day.
 
-The key is taken in the transaction that does the work and the answer is kept there too, so there is no work without its
-answer and no answer without its work. Two at once: the second waits for the first one's end.
+The transaction that does the work inserts the key and stores the response, so neither exists without the other. Of two
+concurrent requests, the second waits for the end of the first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _KEEP_ANSWER = sql("keep_answer")
 
 
 class ReplayedResponse(Exception):
-    """The same was asked before; `answer` is what was answered, in JSON."""
+    """Raised for a repeated request; `answer` is the stored response in JSON."""
 
     def __init__(self, answer: bytes) -> None:
         super().__init__("answered before")
@@ -28,16 +29,17 @@ class ReplayedResponse(Exception):
 
 
 class IdempotentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, and a digest of what was asked under it."""
+    """An idempotency key and a digest of the request made under it."""
 
     tenant_id: int
     key: str
     digest: bytes
 
     async def begin(self, session: Session) -> None:
-        """Take the key in this transaction. `ReplayedResponse` for a repetition, `Conflict` if it stands for another.
+        """Insert the key in this transaction. Raise `ReplayedResponse` for a repetition, `Conflict` if another request
+        used it.
 
-        A key without an answer is one whose work was begun and not ended in one transaction: it goes on.
+        A key without a response belongs to work that spans several transactions and has not ended: it continues.
         """
         assert session.is_in_transaction()
         if await session.fetchval(_TAKE_KEY, self.tenant_id, self.key, self.digest) is not None:
@@ -45,7 +47,8 @@ class IdempotentRequest(msgspec.Struct, frozen=True, kw_only=True):
         await self.look(session)
 
     async def look(self, session: Session | Database) -> None:
-        """Find what was answered under the key: `ReplayedResponse`, or `Conflict` if it stands for another request."""
+        """Read the stored response of the key and raise it as `ReplayedResponse`; `Conflict` if another request used
+        the key."""
         row = await session.fetchrow(_READ_KEY, self.tenant_id, self.key)
         if row is None:
             return
@@ -60,5 +63,5 @@ class IdempotentRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise ReplayedResponse(row["answer"])
 
     async def keep(self, session: Session, answer: Any) -> None:
-        """Keep what is answered, in this transaction."""
+        """Store the response in this transaction."""
         await session.fetch(_KEEP_ANSWER, self.tenant_id, self.key, self.digest, msgspec.json.encode(answer))

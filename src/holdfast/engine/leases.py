@@ -1,4 +1,4 @@
-"""What a claim hands out and what a worker reports back: the values that travel between verbs."""
+"""The values passed between claim and settlement: what a worker receives and what it reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store.session import LockTimeouts
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """The right to run one attempt, with what it needs. Fields in the order the claim statements return them."""
+    """A lease on one attempt, with its input. The fields are in the order in which the claim statements return them."""
 
     task_id: int
     attempt: int
@@ -30,12 +30,13 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     input: bytes
     tags: list[str] | None
     fault: Failure | None = None
-    """Why a node cannot have its input: its attempt fails with this instead of running."""
+    """Why the input of a node cannot be built: its attempt fails with this instead of running."""
     followers: int = 0
-    """How many nodes wait for this one: what its end may release."""
+    """How many nodes depend on this one, and may be released when it ends."""
 
     def given(self, encoded: bytes, tags: list[str] | None, followers: int) -> Claimed:
-        """The same with the input and tags of its run; spelled out, because claims of nodes come by the thousand."""
+        """Return a copy with the input and tags of its run. Spelled out for speed: nodes are claimed by the
+        thousand."""
         return Claimed(
             self.task_id,
             self.attempt,
@@ -55,7 +56,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
-    """How one claimed attempt ended, with the lease that proves the right to say so."""
+    """The outcome of one claimed attempt, with the lease token that authorizes the report."""
 
     task_id: int
     attempt: int
@@ -65,23 +66,24 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     losses: int
     outcome: Outcome
     input: bytes | None = None
-    """What a node was given, for the dead letter; a plain task keeps its own."""
+    """The input of a node, stored with its dead letter; a plain task has its input stored already."""
     policy: RetryPolicy | None = None
-    """What to decide by instead of the task's own policy, where the worker has rules of its own."""
+    """The policy to decide by instead of the task's own, if the worker has one."""
     opens_letter: bool = True
-    """Whether a failure for good is parked as a dead letter."""
+    """Whether a final failure opens a dead letter."""
     lane_id: int = 0
-    """For breakers, which count by action; 0 where nobody knows, and then nothing is counted."""
+    """The lane whose breaker counts the outcome; 0 if unknown, and then nothing is counted."""
     followers: int = 0
-    """How many nodes wait for this one: what settling it may release."""
+    """How many nodes depend on this one, and may be released by settling it."""
     leased_at: float = 0.0
-    """When the lease was last renewed while the attempt ran, by the clock of its worker, which alone looks at it."""
+    """When the lease was last renewed while the attempt ran, by the monotonic clock of its worker. Only the worker
+    reads it."""
     notes: Sequence[tuple[str, str]] = ()
-    """What the attempt said on the way, as kind and JSON, where that comes with its report: kept with it, once."""
+    """Notes of the attempt, as kind and JSON, that are stored with the report, once."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A report the fence refused, and who won instead."""
+    """A report that the fence refused, and which attempt won instead."""
 
     task_id: int
     attempt: int
@@ -89,7 +91,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The answer to a batch of reports, and what to announce after the commit."""
+    """The result of settling a batch of reports, and the notifications to send after the commit."""
 
     accepted: int
     refused: list[Refusal]
@@ -101,13 +103,13 @@ class Settled(msgspec.Struct, frozen=True):
         )
 
     def less(self, claimed: Iterable[Claimed]) -> Settled:
-        """The same when these were claimed in the same transaction."""
+        """Return this result without notifications for tasks that the same transaction claimed."""
         return Settled(self.accepted, self.refused, self.notifications.less(one.lane_id for one in claimed))
 
 
 def patience_of(lease_seconds: float) -> LockTimeouts:
-    """How long settling may wait for each lock, and hold its own without a word: well below the lease, because what it
-    settles cannot be renewed meanwhile."""
+    """Return the lock and idle timeouts of a settling transaction. They are well below the lease, because the leases
+    that it settles cannot be renewed meanwhile."""
     return LockTimeouts(lock_seconds=lease_seconds / 4, idle_seconds=lease_seconds)
 
 

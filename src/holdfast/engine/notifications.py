@@ -1,4 +1,4 @@
-"""News: what a transaction changed that others wait for, to be told once it has committed."""
+"""Notifications: the changes of a transaction that workers and callers wait for, sent after its commit."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import msgspec
 
 
 class Notifications(msgspec.Struct, frozen=True):
-    """What to announce after the commit (see `follow`): lanes with new work, runs that ended and are awaited, or have a
-    parent to answer."""
+    """What to publish after the commit (see `publish_and_propagate`): lanes with new tasks, awaited tasks and runs that
+    ended, and child runs that ended."""
 
     lanes: set[int]
     awaited: list[int]
     children: list[int]
     waits: set[int] = set()
-    """Runs of which a node began to wait for an event, which may have come already."""
+    """Runs in which a node began to wait for an event; the event may have arrived before."""
     counted: Mapping[int, int] = {}
-    """Of the lanes, those whose new work was counted: so many tasks, and no more."""
+    """The number of new tasks per lane, for the lanes where it is exact."""
     stops: frozenset[int] = frozenset()
-    """Workers of which attempts were asked to stop."""
+    """Workers that run attempts which were asked to stop."""
 
     @property
     def released(self) -> int:
-        """How many tasks were let go, of those that were counted."""
+        """Return how many tasks were released in the lanes with exact counts."""
         return sum(self.counted.values())
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Return whether there is anything to publish."""
         return bool(self.lanes or self.awaited or self.children or self.waits or self.stops)
 
     def and_(self, other: Notifications) -> Notifications:
@@ -45,8 +45,8 @@ class Notifications(msgspec.Struct, frozen=True):
         )
 
     def less(self, taken: Iterable[int]) -> Notifications:
-        """What is left to tell when tasks of these lanes were taken in the same transaction: nobody else need be woken
-        for a lane that gained no more than it lost."""
+        """Return what is left to publish when the same transaction claimed tasks of these lanes. A lane that gained no
+        more tasks than were claimed needs no notification."""
         if not self.counted:
             return self
         lost = Counter(taken)

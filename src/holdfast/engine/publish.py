@@ -1,8 +1,8 @@
-"""Follow up: what a committed change to runs asks for besides itself.
+"""Publish a committed change: notifications, and what follows from it in other runs.
 
-Wake the workers of lanes that got tasks and the callers that wait; tell parents about runs that ended, and run those
-again that a node goes on with; look for events that came before their wait. All of it may be lost with this process:
-passes of the repair loops do the same.
+Notify workers of lanes that got tasks, and waiting callers. Update the parents of runs that ended, retry child runs,
+and deliver events that arrived before the wait for them. All of it may be lost with this process: the maintenance loops
+do the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 
 
 async def publish_and_propagate(engine: Engine, notifications: Notifications) -> None:
-    """Announce, and follow what follows until nothing does."""
+    """Send notifications and process their consequences until there are no more."""
     engine.notifier.notify(lanes=notifications.lanes, done=notifications.awaited, stops=notifications.stops)
     while notifications.children or notifications.waits:
         following = NO_NOTIFICATIONS

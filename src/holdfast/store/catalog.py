@@ -1,7 +1,7 @@
-"""Names interned once: lanes and policies, cached for the life of a process.
+"""Interned names: ids of lanes and policies, cached for the life of a process.
 
 Lanes and policies are immutable and never deleted, so a cached id is never wrong. Interning runs in its own short
-transaction, never in the caller's: otherwise one long user transaction would hold up every first enqueue of a lane.
+transaction, never in the caller's: otherwise one long user transaction would block every first enqueue of a lane.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT_TENANT_ID = 1
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """A lane as people name it."""
+    """A lane with its names."""
 
     lane_id: int
     action: str
@@ -52,7 +52,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """The names of one database. Shared by everything in a process that talks to it."""
+    """The interned names of one database, shared by everything in a process that uses it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,21 +65,22 @@ class Catalog:
         self._policies: dict[int, RetryPolicy] = {}
         self._unreadable: dict[int, Invalid] = {}
         self.guarded: set[int] = set()
-        """Lanes seen with a breaker: how their attempts end is counted. A lane too many costs a statement, no more."""
+        """Lanes whose action has a breaker: the outcomes of their attempts are counted. A lane too many only costs a
+        statement."""
         self._installation = ""
         self._epochs: tuple[Epoch, ...] = ()
         self.forgotten = 0
-        """How often `forget_names` was called: who keeps numbers of names elsewhere looks here."""
+        """How often `forget_names` was called, for caches elsewhere that store ids of names."""
 
     async def installation(self) -> str:
-        """What tells this database from every other."""
+        """Return the id that distinguishes this database from every other."""
         if not self._installation:
             self._installation = str(await self._database.fetchval(_READ_INSTALLATION))
         return self._installation
 
     def forget_names(self) -> None:
-        """Ask for the numbers of names again: the server is another one, which may not have stored the newest. What a
-        number stands for is never forgotten: no number is given out twice, not even then."""
+        """Clear the cached ids of names: the server is another one, which may not have the newest names. Cached
+        contents of ids stay, because no id is ever assigned twice, not even then."""
         self.forgotten += 1
         self._lane_ids.clear()
         self._policy_ids.clear()
@@ -87,7 +88,7 @@ class Catalog:
         self.flows.forget_names()
 
     async def epoch_tag(self, task_id: int) -> str:
-        """What tells the server that drew an id from others that may draw the same."""
+        """Return the tag of the server epoch in which an id was drawn; another server may draw the same id."""
         if not self._epochs:
             rows = await self._database.fetch(_READ_EPOCHS)
             self._epochs = tuple(
@@ -139,7 +140,7 @@ class Catalog:
         return int(found)
 
     def policy(self, policy_id: int) -> RetryPolicy:
-        """A policy met before; call `learn` first. `Invalid` if this version could not read it."""
+        """Return a cached policy; call `learn` first. `Invalid` if this version could not read it."""
         try:
             return self._policies[policy_id]
         except KeyError:
@@ -148,7 +149,7 @@ class Catalog:
             raise error from None
 
     def lane(self, lane_id: int) -> Lane:
-        """A lane met before; call `learn` first."""
+        """Return a cached lane; call `learn` first."""
         return self._lanes[lane_id]
 
     def knows_lane(self, lane_id: int) -> bool:
@@ -158,16 +159,16 @@ class Catalog:
         return policy_id in self._policies
 
     def is_unreadable(self, policy_id: int) -> bool:
-        """Whether a policy was met that this version cannot read."""
+        """Return whether a policy was read that this version cannot decode."""
         return policy_id in self._unreadable
 
     async def learn(
         self, lane_ids: Iterable[int], policy_ids: Iterable[int], *, session: Session | None = None
     ) -> None:
-        """Read what is not cached yet of these lanes and policies. A policy that a newer version wrote or something
-        damaged fails those who ask for it, and no others; it is read again each time.
+        """Read the lanes and policies that are not cached yet. A policy that is damaged or of a newer version raises
+        only when it is used, and is read again each time.
 
-        Who holds a pooled session passes it: to wait for a second one is how a busy pool comes to a halt.
+        A caller that has a pooled session passes it: waiting for a second one can deadlock a busy pool.
         """
         source = session or self._database
         if policies := [policy_id for policy_id in set(policy_ids) if policy_id not in self._policies]:
@@ -199,14 +200,14 @@ class Catalog:
         launcher: str | None = None,
         priority: int = PRIORITY_DEFAULT,
     ) -> None:
-        """Tell the database what this process knows about an action."""
+        """Store what this process declares about an action."""
         lane_id = await self.lane_id(tenant_id, queue, action)
         policy_id = await self.policy_id(tenant_id, policy)
         await self.learn([lane_id], [policy_id])
         await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version, launcher, priority)
 
     async def declared(self, tenant_id: int, action: str) -> ActionRules | None:
-        """Queue, priority and policy that some worker last declared for an action."""
+        """Return queue, priority and policy that a worker last declared for an action, or None."""
         row = await self._database.fetchrow(_READ_ACTION, tenant_id, action)
         if row is None:
             return None

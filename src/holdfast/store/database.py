@@ -1,12 +1,12 @@
-"""Connections to PostgreSQL: a pool of sessions, and sessions of their own.
+"""Connections to PostgreSQL: a pool of sessions, and dedicated sessions.
 
-Promises: no session state is relied on, every session has timeouts, and a failure to reach the server becomes
-`Unavailable`. A commit whose answer was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`. A
-connection whose user was cancelled is never used again, because a transaction may be open on it.
-Never decides whether a write may be repeated: the verbs know that.
+No code relies on session state, every session has timeouts, and a failure to reach the server becomes `Unavailable`. A
+commit whose response was lost is an unknown outcome: `Unavailable` with code `outcome_unknown`. A connection whose user
+was cancelled is never used again, because a transaction may be open on it. This module never decides whether a write
+may be repeated; the callers know that.
 
-A pooler in transaction mode may stand between. It shows itself by refusing start-up parameters: then none are sent,
-nothing is prepared unless that is asked for, and only a direct URL can be listened on.
+A pooler in transaction mode may be in between. It is detected by its refusal of start-up parameters: then none are
+sent, statements are prepared only on request, and LISTEN needs a direct URL.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ __all__ = [
 MINIMUM_VERSION = 150000
 CONNECT_SECONDS_MAX = 10.0
 COMMAND_SECONDS_MAX = 60
-"""How long a worker waits for an answer. The driver's timer costs a single enqueue a twelfth of its time, so pooled
-connections leave it to the server to end a statement that takes for ever."""
+"""How long a worker waits for a response. The driver's timer costs a single enqueue a twelfth of its time, so pooled
+connections rely on the server's statement timeout instead."""
 STATEMENT_SECONDS_MAX = 600
 LOCK_SECONDS_MAX = 30
-"""How long a statement waits for somebody else's lock: longer than any transaction of ours takes. Who waits for one
-that hangs is told so and tries again, instead of piling up behind it."""
+"""How long a statement waits for a lock: longer than any of our transactions takes. A statement that waits for a
+hanging transaction fails and is repeated, instead of queueing up behind it."""
 
 _SERVER_SETTINGS = {
     "application_name": "holdfast",
@@ -87,15 +87,14 @@ _SERVER_SETTINGS = {
     "synchronous_commit": "on",
     "jit": "off",
 }
-"""What every session asks for, unless a pooler refuses it. Commits are waited for, whatever role or database say;
-`store/durability.py` looks where that cannot be asked. No statement here is worth compiling: with sequential scans
-disabled (below, and for lists) a plan that has one anyway passes every threshold of JIT compilation (up to
-PostgreSQL 17),
-and a list of thirty tasks took ten seconds on a server with default settings."""
+"""Settings of every session, unless a pooler refuses them. Commits are synchronous, whatever the role or database sets;
+`store/durability.py` checks where that cannot be requested. JIT is off because no statement here is worth compiling:
+with sequential scans disabled (below, and for lists), a plan that has one anyway exceeds every threshold of JIT
+compilation (up to PostgreSQL 17), and a list of thirty tasks took ten seconds on a server with default settings."""
 _SAME_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
-"""For sessions that say the same few statements for ever: planned once, not anew for each of the first five times. And
-planned for tables that will not stay as small as they are now: with a handful of rows analysed, 60 of 73 statements of
-tests/store/test_plans.py read a hot table from end to end, and a cached plan goes on doing so while the table grows."""
+"""For sessions that repeat the same few statements: plan once, not again for each of the first five executions. Plans
+must also suit tables that will grow: with a handful of analysed rows, 60 of 73 statements of tests/store/test_plans.py
+read a hot table from end to end, and a cached plan would keep doing so."""
 
 
 _POOLED_SETTINGS = {"application_name": "holdfast"}
@@ -119,20 +118,20 @@ class Database:
         outage: Outage | None = None,
         watch: ServerIdentity | None = None,
     ) -> None:
-        """`repeats_itself`: its sessions say the same few statements for ever, so they are planned once. `patience` is
-        that of its transactions, if not the usual."""
+        """Create the pool. `repeats_itself`: its sessions repeat the same few statements, so they are planned once.
+        `patience` overrides the timeouts of its transactions."""
         self.outage = outage or Outage("the database")
-        """Callers that repeat what failed report it here, so that the log has one line about it."""
+        """Callers that repeat failed work report it here, so that the log has one line per outage."""
         self._server_settings = _SERVER_SETTINGS | (_SAME_PLAN if repeats_itself else {}) | _patience(patience)
         self.patience = patience
         self.url = url
         self.tap = tap
         self.is_pooled = False
-        """A pooler showed itself."""
+        """Whether a pooler was detected."""
         self.is_utf8 = False
-        """Whether every text can be said to it; known once it is open."""
+        """Whether the database can store every text; set when it is opened."""
         self.watch = watch or ServerIdentity()
-        """Whether its connections still lead to the same server."""
+        """Tracks whether its connections still lead to the same server."""
         self._direct_url = direct_url
         self._prepare = prepare
         self._pool = Pool(self._connect, sessions_max)
@@ -156,7 +155,7 @@ class Database:
     def apart(
         self, *, sessions_max: int = 10, repeats_itself: bool = False, patience: LockTimeouts | None = None
     ) -> Database:
-        """The same way to the same server, for another event loop or other statements."""
+        """Return another pool to the same server, for another event loop or other statements."""
         return Database(
             self.url,
             sessions_max=sessions_max,
@@ -170,21 +169,21 @@ class Database:
 
     @property
     def prepares(self) -> bool:
-        """Whether statements are prepared once per connection."""
+        """Return whether statements are prepared once per connection."""
         return self._prepare == ON or (self._prepare == AUTO and not self.is_pooled)
 
     @property
     def can_listen(self) -> bool:
-        """Whether a notification would arrive: through a pooler in transaction mode none does."""
+        """Return whether notifications can arrive: through a pooler in transaction mode they do not."""
         return self._direct_url is not None or not self.is_pooled
 
     @property
     def use(self) -> PoolUse:
-        """How busy this process's connections are."""
+        """Return how busy this process's connections are."""
         return self._pool.use
 
     async def connect(self, patience: LockTimeouts | None = None) -> Session:
-        """A session of its own, outside the pool: for a worker's exchange and heartbeats."""
+        """Open a dedicated session outside the pool, for a worker's exchanges and heartbeats."""
         settings = _SERVER_SETTINGS | _SAME_PLAN | _patience(patience)
         connection = await self._connect(command_timeout=COMMAND_SECONDS_MAX, server_settings=settings)
         if patience is not None and self.is_pooled:
@@ -192,7 +191,7 @@ class Database:
         return self._on(connection)
 
     async def connect_directly(self) -> Session:
-        """The same past a pooler, where a direct URL is known: for LISTEN."""
+        """Open a dedicated session that bypasses a pooler, if a direct URL is configured: for LISTEN."""
         if self._direct_url is None:
             return await self.connect()
         way = Database(self._direct_url, sessions_max=1, tap=self.tap)
@@ -200,7 +199,7 @@ class Database:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """A pooled session. Connection trouble inside becomes `Unavailable`."""
+        """Yield a pooled session. Connection errors inside become `Unavailable`."""
         connection = await self._acquire()
         try:
             yield self._on(connection)
@@ -219,16 +218,17 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        """A pooled session inside one transaction."""
+        """Yield a pooled session inside one transaction."""
         async with self.session() as session, session.transaction():
             yield session
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        """One statement in its own transaction."""
+        """Run one statement in its own transaction."""
         return await self._alone(Session.fetch, statement, arguments)
 
     async def fetch_prepared(self, statement: str, *arguments: Any) -> list[Any]:
-        """The same for a statement that comes thousands of times a second: prepared once per connection."""
+        """Run one statement like `fetch`, prepared once per connection: for statements run thousands of times a
+        second."""
         return await self._alone(self._fetch_prepared, statement, arguments)
 
     async def _fetch_prepared(self, session: Session, statement: str, *arguments: Any) -> list[Any]:
@@ -240,14 +240,14 @@ class Database:
                 prepared = statements[statement] = await session.connection.prepare(statement)
             return await prepared.fetch(*arguments)  # type: ignore[no-any-return]
         except asyncpg.InvalidCachedStatementError:
-            # A migration changed what it reads; nothing ran. The driver's own cache knows how to begin anew.
+            # A migration changed what the statement reads; nothing ran. The driver's own statement cache recovers.
             statements.clear()
             return await session.fetch(statement, *arguments)
 
     async def _alone(
         self, use: Callable[..., Awaitable[list[Any]]], statement: str, arguments: tuple[Any, ...]
     ) -> list[Any]:
-        # Spelled out rather than built on `session`: enqueues come this way.
+        # Spelled out instead of using `session`, because this is the enqueue path.
         connection = self._pool.take() or await self._acquire()
         try:
             return await use(self._on(connection), statement, *arguments)
@@ -286,7 +286,7 @@ class Database:
                 "Every connection of this process is busy.", code="pool_exhausted", advice="Try again."
             ) from error
         if self.watch.changes != changes:
-            # What the caller looked up before it waited was another server's.
+            # What the caller read before it waited came from another server.
             self._pool.release(connection)
             raise server_changed()
         return connection
@@ -309,7 +309,7 @@ class Database:
 
     async def _connected(self, options: dict[str, Any]) -> Any:
         if "," in self.url and "target_session_attrs" not in self.url:
-            # Of several hosts the one that accepts writes: after a failover that is another one.
+            # Of several hosts, use the one that accepts writes: after a failover that is another one.
             options = options | {"target_session_attrs": "read-write"}
         if not self.is_pooled:
             try:
@@ -327,7 +327,8 @@ class Database:
 
 
 def _patience(patience: LockTimeouts | None) -> dict[str, str]:
-    """The same as settings of a connection; a pooler that refuses those is sent them with every transaction."""
+    """Return lock timeouts as connection settings. A pooler that refuses settings gets them with every transaction
+    instead."""
     if patience is None:
         return {}
     given = ("lock_timeout", patience.lock_seconds), ("idle_in_transaction_session_timeout", patience.idle_seconds)

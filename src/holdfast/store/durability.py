@@ -1,7 +1,7 @@
-"""Whether the server keeps what it says it has kept.
+"""Check that the server keeps committed data.
 
-Every guarantee rests on commits that survive a crash. Our own sessions ask for that themselves (`synchronous_commit`);
-what no session can ask for, or a pooler swallowed, is looked at before anything is accepted.
+Every guarantee depends on commits that survive a crash. Sessions request synchronous commits themselves
+(`synchronous_commit`); what no session can request, or a pooler dropped, is checked before any work is accepted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _DURABILITY = sql("durability")
 
 
 async def require_durable(database: Database, *, is_unsafe: bool) -> None:
-    """Refuse a server that loses accepted work in a crash, unless that was asked for."""
+    """Raise `Unavailable` for a server that loses accepted work in a crash, unless `is_unsafe` allows it."""
     if is_unsafe:
         return
     row = await database.fetchrow(_DURABILITY)

@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL or of the way to it means: who is away, what is refused, what may be tried again."""
+"""Classification of errors of PostgreSQL and of connections to it: lost, refused, or worth a retry."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ CONNECTION_LOST: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    # What the driver says when the server's farewell arrived on an idle connection and has not been read yet.
+    # The driver's error when the server closed an idle connection and the message has not been read yet.
     asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
-"""What a server that restarts, vanishes or is full looks like on a connection."""
+"""Errors on a connection to a server that restarts, vanishes or is full."""
 
 READ_ONLY = asyncpg.ReadOnlySQLTransactionError
-"""A server that accepts no writes: a standby, or a primary that is being replaced. Nothing happened."""
+"""The server accepts no writes: a standby, or a primary that is being replaced. Nothing was changed."""
 
 TRANSIENT: tuple[type[Exception], ...] = (
     Unavailable,
@@ -33,46 +33,47 @@ TRANSIENT: tuple[type[Exception], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.InsufficientResourcesError,
 )
-"""For callers that repeat: what this module makes of a broken connection, and what the server asks to try again."""
+"""Errors after which callers retry: `Unavailable` for a broken connection, and what the server asks to retry."""
 
 BAD_CREDENTIALS: tuple[type[Exception], ...] = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
 )
-"""A user, a password or a database that is not there, as a connection says it; repeating cannot help."""
+"""A user, password or database does not exist, as reported when connecting; retrying cannot help."""
 
 REFUSED: tuple[type[Exception], ...] = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-"""A value or a row the database does not accept; repeating cannot help."""
+"""A value or row that the database does not accept; retrying cannot help."""
 
 UNFIT = asyncpg.DataError
-"""A value that its column or parameter cannot hold, such as a number that is too large."""
+"""A value that does not fit its column or parameter, such as a number that is too large."""
 
 KEY_TAKEN = asyncpg.UniqueViolationError
-"""A row is there already under a key that comes once."""
+"""A row with this unique key exists already."""
 
 NAME_TAKEN = (asyncpg.DuplicateTableError, asyncpg.WrongObjectTypeError)
-"""A table or view of this name is there already."""
+"""A table or view with this name exists already."""
 
 STILL_USED = asyncpg.DependentObjectsStillExistError
-"""Something else is built upon what was to go."""
+"""Another object depends on the one to be dropped."""
 
 LOCK_TIMEOUT = asyncpg.LockNotAvailableError
-"""Others held a lock longer than this statement waits."""
+"""A lock was not available within the timeout."""
 
 LOCK_CONFLICT = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
-"""Others hold locks: nothing happened, and it may be tried again."""
+"""Other transactions have the locks: nothing was changed, and a retry may succeed."""
 
 ANY_DB_ERROR: tuple[type[Exception], ...] = (*TRANSIENT, asyncpg.PostgresError)
-"""Whatever a server may say instead of doing what it was asked, for loops that go on regardless."""
+"""Every error that a server may report, for loops that continue regardless."""
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether the server itself said no to a transaction, which then changed nothing; and will again, asked at once."""
+    """Return whether the server itself rejected a transaction, which then changed nothing and would be rejected
+    again."""
     return isinstance(error, asyncpg.PostgresError) and not isinstance(error, TRANSIENT)
 
 
 def unreachable(url: str, error: BaseException) -> HoldfastError:
-    """Say which server could not be reached, without its password."""
+    """Build the error for a server that could not be reached, without its password."""
     return Unavailable(
         f"Cannot reach PostgreSQL at {without_password(url)}: {str(error) or type(error).__name__}.",
         code="database_unreachable",
@@ -81,7 +82,7 @@ def unreachable(url: str, error: BaseException) -> HoldfastError:
 
 
 def read_only(error: BaseException) -> HoldfastError:
-    """A write that met a standby: during a failover the next connection finds the new primary."""
+    """Build the error for a write on a standby: during a failover the next connection finds the new primary."""
     return Unavailable(
         f"PostgreSQL accepts no writes at the moment: {error}.",
         code="database_read_only",
@@ -98,11 +99,11 @@ def outcome_unknown(error: BaseException) -> HoldfastError:
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown to people."""
+    """Return the URL without secrets, for display."""
     scheme, _, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
     name = user.partition(":")[0]
     where, _, parameters = place.partition("?")
-    # A password may also stand among the parameters: those that say where the server is are kept, and no others.
+    # A password may also be among the parameters: only those that locate the server are kept.
     kept = "&".join(one for one in parameters.split("&") if one.partition("=")[0] in ("host", "port"))
     return f"{scheme}://{name}{at}{where}{f'?{kept}' if kept else ''}"

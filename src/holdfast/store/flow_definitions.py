@@ -1,6 +1,6 @@
-"""Definitions and snapshots of flows: kept once, read once, cached for the life of a process.
+"""Definitions and snapshots of flows: stored once, read once, cached for the life of a process.
 
-Both are immutable, so what is cached is never wrong. A version of a flow that was kept with another content is refused.
+Both are immutable, so a cached one is never wrong. A version of a flow that was stored with another content is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHANGES_KEPT_MAX = 100
 
 
 class FlowSnapshot(msgspec.Struct, frozen=True, eq=False):
-    """What a run runs: the plan, and the lane, policy and priority of each node by number."""
+    """What a run executes: the plan, and the lane, policy and priority of each node by number."""
 
     snapshot_id: int
     flow_id: int
@@ -51,7 +51,7 @@ class FlowSnapshot(msgspec.Struct, frozen=True, eq=False):
 
 
 class Flows:
-    """The flows of one database. Shared by everything in a process that talks to it."""
+    """The flows of one database, shared by everything in a process that uses it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,11 +60,12 @@ class Flows:
         self._plans: dict[int, Plan] = {}
 
     def forget_names(self) -> None:
-        """Ask for the numbers of definitions again: the server is another one."""
+        """Clear the cached ids of definitions: the server is another one."""
         self._flow_ids.clear()
 
     async def keep(self, tenant_id: int, definition: FlowDefinition, plan: Plan | None = None) -> int:
-        """Keep a validated definition and give its id; `Conflict` if this version was kept with another content."""
+        """Store a validated definition and return its id; `Conflict` if this version was stored with another
+        content."""
         written = definition.digest_input()
         digest = digest_of(written)
         if (known := self._flow_ids.get((tenant_id, digest))) is not None:
@@ -92,14 +93,15 @@ class Flows:
         return int(row["flow_id"])
 
     async def read(self, tenant_id: int, name: str, version: int | None = None) -> FlowDefinition:
-        """One version of a flow, or its newest; `NotFound` if there is none."""
+        """Return one version of a flow, or its newest; `NotFound` if there is none."""
         row = await self._database.fetchrow(_READ_FLOW, tenant_id, name, version)
         if row is None:
             raise await self._not_found(tenant_id, name, version)
         return definition_of(row["definition"])
 
     async def newest(self, tenant_id: int, name: str, version: int | None = None) -> FlowSnapshot:
-        """What a run of a flow known by its name runs: its newest version, as last declared; `NotFound` if none was."""
+        """Return the snapshot that a run of a flow given by name executes: its newest version, as last declared;
+        `NotFound` if there is none."""
         async with self._database.session() as session:
             found = await session.fetchval(_NEWEST_SNAPSHOT, tenant_id, name, version)
             if found is not None:
@@ -128,7 +130,7 @@ class Flows:
         priorities: list[int],
         child_ids: list[int],
     ) -> FlowSnapshot:
-        """Give a definition with what its nodes run under its id."""
+        """Store a definition with the rules of its nodes, and return it with its id."""
         columns = (lane_ids, policy_ids, priorities, child_ids)
         digest = hashlib.sha256(json.dumps(columns).encode()).digest()
         found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
@@ -140,15 +142,15 @@ class Flows:
         return snapshot
 
     async def snapshot_ids(self, tenant_id: int, name: str, version: int | None = None) -> list[int]:
-        """The snapshots of a flow, or of one version of it, newest first."""
+        """Return the snapshots of a flow, or of one version of it, newest first."""
         return [row[0] for row in await self._database.fetch(_FIND_SNAPSHOTS, tenant_id, name, version)]
 
     def snapshot(self, snapshot_id: int) -> FlowSnapshot:
-        """A snapshot met before; call `learn` first."""
+        """Return a cached snapshot; call `learn` first."""
         return self._snapshots[snapshot_id]
 
     async def learn(self, snapshot_ids: Iterable[int], session: Session) -> None:
-        """Read what is not cached yet of these snapshots, and of those that their nodes run."""
+        """Read the snapshots that are not cached yet, and those that their nodes run."""
         wanted, found = set(snapshot_ids), dict[int, FlowSnapshot]()
         while fresh := [one for one in wanted if one and one not in self._snapshots and one not in found]:
             for row in await session.fetch(_READ_SNAPSHOTS, fresh):
@@ -157,12 +159,12 @@ class Flows:
                     plan = self._plans[flow_id] = await _plan_of(definition)
                 found[snapshot_id] = FlowSnapshot(snapshot_id, flow_id, tenant_id, plan, *columns)
             wanted = {child for one in fresh for child in found[one].child_ids}
-        # Not before: who finds one here, beside this or after it was cut off, asks for nothing that its nodes run.
+        # Publish only complete trees: a concurrent caller that finds a snapshot here does not read those of its nodes.
         self._snapshots.update(found)
 
 
 async def _plan_of(stored: bytes) -> Plan:
-    """Read a stored definition; a giant one beside the event loop, which has tasks to run meanwhile."""
+    """Read a stored definition; a very large one in a thread, so that the event loop can run tasks meanwhile."""
     if len(stored) <= GIANT_BYTES:
         return read_plan(stored)
     return await asyncio.to_thread(read_plan, stored)
@@ -183,7 +185,7 @@ def _changed(before: FlowDefinition, after: FlowDefinition) -> Conflict:
 
 
 def definition_of(stored: str) -> FlowDefinition:
-    """Read a stored definition."""
+    """Decode a stored definition."""
     try:
         return FlowDefinition.from_json(json.loads(stored))
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Plans of stored definitions: small, because a worker keeps them, and quick to read, because work waits meanwhile.
+"""Plans of stored definitions: small, because a worker caches them, and fast to read, because tasks wait meanwhile.
 
-Nodes stay the bytes they were stored as, each read when it is asked for; those of a giant flow are kept compressed, in
-blocks that are unfolded one at a time. Of edges only numbers are kept.
+Nodes stay the bytes they were stored as, and each is decoded on access. Those of a very large flow are compressed in
+blocks that are decompressed one at a time. Of edges only numbers are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.core.flows.nodes import Edge, Node, NodeKind, TriggerRule
 from holdfast.core.flows.plan import PlainEdge, Plan
 
 GIANT_BYTES = 256 * 1024
-"""From here on a definition is worth the time of compressing it."""
+"""From this size on a definition is worth compressing."""
 BLOCK_NODES = 500
 _QUICKLY = 1
 
@@ -47,7 +47,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 def read_plan(stored: bytes) -> Plan:
-    """The plan of a stored definition; `DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID` if it is none."""
+    """Return the plan of a stored definition; `DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID` if it is invalid."""
     is_giant = len(stored) > GIANT_BYTES
     try:
         parts = msgspec.json.decode(stored, type=_Stored)
@@ -74,7 +74,7 @@ def _unfolding(stored: bytes) -> Callable[[], FlowDefinition]:
 
 
 class _Packed(Sequence[msgspec.Raw]):
-    """Nodes as they were stored, compressed in blocks. Who goes through a run asks for neighbours."""
+    """Stored nodes, compressed in blocks. A run accesses neighbours, so one decompressed block is kept."""
 
     __slots__ = ("_blocks", "_open", "_size")
 
@@ -104,7 +104,7 @@ class _Packed(Sequence[msgspec.Raw]):
 
 
 class _Nodes(Sequence[Node]):
-    """Stored nodes, read when asked for."""
+    """Stored nodes, decoded on access."""
 
     __slots__ = ("_stored",)
 

@@ -47,7 +47,8 @@ class Migration:
 
 
 def known(later: Traversable | None = None) -> list[Migration]:
-    """Return the migrations of this version, in order and without gaps; `later` is where those after the first are."""
+    """Return the migrations of this version, in order and without gaps; `later` is the folder of those after the
+    first."""
     store = resources.files("holdfast.store")
     files = sorted((store / "schema").iterdir(), key=lambda file: file.name)
     schema = "\n".join(file.read_text("utf-8") for file in files if file.name.endswith(".sql"))
@@ -67,9 +68,9 @@ def known(later: Traversable | None = None) -> list[Migration]:
 
 
 async def migrate(database: Database, migrations: Sequence[Migration] | None = None) -> list[Migration]:
-    """Apply the migrations that are missing and return them.
+    """Apply the missing migrations and return them.
 
-    Several processes may call this at once: one applies, the others wait.
+    Several processes may call this concurrently: one applies, the others wait.
     """
     session = await database.connect()
     try:
@@ -108,7 +109,7 @@ async def _apply(session: Session, migration: Migration) -> bool:
 
 
 async def _secure(session: Session) -> None:
-    """Put new tables behind row-level security; also needed when only the tenant's role is new."""
+    """Apply row-level security to new tables; also needed when only the tenant role is new."""
     async with session.transaction():
         await session.fetch("select pg_advisory_xact_lock($1::bigint)", _LOCK)
         await session.execute(f"{_give_way()}; select holdfast.secure_tenants()")

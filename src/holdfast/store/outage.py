@@ -1,8 +1,8 @@
-"""Trouble in the log: one line when it begins and one when it ends, with how long it took.
+"""Log outages: one line when one begins and one when it ends, with its duration.
 
-Everything in a process that asks the same database shares one of these. An outage (nothing answers) is one for all:
-what else fails while it lasts is told at level DEBUG, and it ends with the first success of a part that had failed. A
-part that the server refuses or keeps waiting, while others are served, has a line of its own, until it succeeds.
+All parts of a process that use the same database share one `Outage`. When nothing answers, the outage is common to all:
+further failures are logged at level DEBUG, and it ends with the first success of a part that had failed. A part that
+the server refuses or blocks while others are served has its own line, until it succeeds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ log = logging.getLogger("holdfast.outage")
 
 _AWAY = (Unavailable, TimeoutError, *CONNECTION_LOST)
 _ALL = ""
-"""Stands for everything that asks, among the parts."""
+"""The key of the common outage, among the parts."""
 
 
 class Outage:
-    """`failed` and `answered` by the parts of a process, from any thread."""
+    """Outage state, reported by the parts of a process with `failed` and `answered`, from any thread."""
 
     def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -32,10 +32,10 @@ class Outage:
         self._failing: set[str] = set()
         """The parts that failed since they last succeeded."""
         self._began_at: dict[str, float] = {}
-        """When the trouble of each part began, and that of all."""
+        """When the outage of each part began, and the common one."""
 
     def failed(self, part: str, error: BaseException) -> None:
-        """A part could not do its work, and will try again."""
+        """Report that a part could not do its work and will retry."""
         whose = _ALL if isinstance(error, _AWAY) else part
         with self._lock:
             self._failing.add(part)
@@ -47,7 +47,7 @@ class Outage:
         log.log(level, "%s %s (%s): %s; trying again", self._what, verb, part, said)
 
     def answered(self, part: str) -> None:
-        """A part did its work. Cheap while there is no trouble: hot paths come here."""
+        """Report that a part did its work. Cheap while there is no outage, because hot paths call it."""
         if part not in self._failing:
             return
         with self._lock:

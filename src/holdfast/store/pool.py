@@ -1,8 +1,8 @@
-"""A pool of connections that costs next to nothing to use: a stack of idle ones and a line of those who wait.
+"""A connection pool with minimal overhead: a stack of idle connections and a queue of waiting callers.
 
-Sessions carry no state, so nothing is reset between uses; a connection found closed is replaced. Measured against the
-driver's own pool, acquiring and releasing here is an order of magnitude cheaper, which single enqueues feel. A closed
-pool stays closed, and says so to whoever asks or waits.
+Sessions have no state, so nothing is reset between uses; a connection found closed is replaced. Acquiring and releasing
+measured an order of magnitude cheaper than with the driver's own pool, which matters for single enqueues. A closed pool
+stays closed and raises for new and waiting callers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from holdfast.errors import Unavailable
 
 _ROOM = object()
-"""Handed to a waiting caller instead of a connection: it may make one."""
+"""Given to a waiting caller instead of a connection: the caller may open one."""
 _NOTHING = object()
-"""Handed to a waiting caller when the pool is closed."""
+"""Given to a waiting caller when the pool is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolUse:
-    """How busy a pool is."""
+    """The utilization of a pool."""
 
     size: int
     open: int
@@ -43,9 +43,9 @@ class Pool:
         self._is_closed = False
 
     async def acquire(self, *, seconds_max: float) -> Any:
-        """A connection, the most recently used one first. Waits at most `seconds_max` for one to come free.
+        """Return a connection, the most recently used one first. Waits at most `seconds_max` for a free one.
 
-        A connection that comes free is handed to the caller that waits longest: no later caller can take it first.
+        A freed connection goes to the caller that has waited longest: no later caller can take it first.
         """
         if (idle := self.take()) is not None:
             return idle
@@ -56,20 +56,20 @@ class Pool:
             return await self._make()
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
-        # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the turn.
+        # Not `wait_for`: before Python 3.12 it loses a cancellation that arrives together with the result.
         async with asyncio.timeout(seconds_max):
             handed = await self._handed(turn)
             return await self._make() if handed is _ROOM else handed
 
     async def _handed(self, turn: asyncio.Future[Any]) -> Any:
-        """What this waiting caller is handed: a connection, or room to make one."""
+        """Return what this waiting caller is given: a connection, or the permission to open one."""
         try:
             handed = await turn
         except BaseException:
             if turn in self._waiting:
                 self._waiting.remove(turn)
             elif not turn.cancelled():
-                # Handed over and given up in the same moment: it goes to the next caller.
+                # Given and cancelled in the same moment: pass it on to the next caller.
                 self._give_up(turn.result())
             raise
         if handed is _NOTHING:
@@ -85,12 +85,12 @@ class Pool:
 
     @property
     def use(self) -> PoolUse:
-        """How busy it is now."""
+        """Return the current utilization."""
         in_use = self._count - len(self._idle)
         return PoolUse(size=self._size, open=self._count, in_use=in_use, waiting=len(self._waiting))
 
     def take(self) -> Any:
-        """An idle connection, if there is one: the usual case, without a turn of the event loop."""
+        """Return an idle connection, if there is one: the usual case, without a pass of the event loop."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
@@ -99,7 +99,7 @@ class Pool:
         return None
 
     async def _make(self) -> Any:
-        """Make a connection that is counted already."""
+        """Open a connection that is already counted."""
         try:
             connection = await self._connect()
             if self._is_closed:
@@ -112,7 +112,7 @@ class Pool:
             raise
 
     def release(self, connection: Any) -> None:
-        """Give a connection back; the longest waiting caller gets it."""
+        """Return a connection to the pool; the longest waiting caller gets it."""
         if self._is_closed:
             connection.terminate()
             self._count -= 1
@@ -123,7 +123,7 @@ class Pool:
             self._idle.append(connection)
 
     def _offer_room(self) -> None:
-        """Let the longest waiting caller make a connection in place of one that is gone; it is counted from now on."""
+        """Let the longest waiting caller open a connection to replace a closed one; it is counted from now on."""
         if self._hand(_ROOM):
             self._count += 1
 
@@ -136,7 +136,7 @@ class Pool:
         return False
 
     async def close(self) -> None:
-        """Close what is idle; what is in use closes when it comes back. Callers that wait are refused."""
+        """Close idle connections; those in use are closed on release. Waiting callers get an error."""
         self._is_closed = True
         while self._hand(_NOTHING):
             pass
@@ -145,7 +145,7 @@ class Pool:
         for connection in idle:
             try:
                 await connection.close(timeout=2)
-            except Exception:  # noqa: BLE001 - whatever a broken connection says, it is to go
+            except Exception:  # noqa: BLE001 - the connection is discarded, whatever the error
                 connection.terminate()
 
 

@@ -1,6 +1,6 @@
-"""Where the database is: `HOLDFAST_URL`, or the embedded one, and only when that was asked for.
+"""Resolve the database: `HOLDFAST_URL`, or the embedded one, and only if that was requested.
 
-A forgotten URL in production is an error, never a private database that nobody backs up.
+A forgotten URL in production is an error, never a private database without backups.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from holdfast.store.embedded.server import default_home, start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseLocation:
-    """A database URL, and how to let go of what serves it."""
+    """A database URL, and how to release the server behind it."""
 
     url: str
     is_embedded: bool
     close: Callable[[], None]
     home: Path | None = None
-    """Where the embedded one keeps its data."""
+    """The home directory of the embedded database."""
 
 
 def resolve_database(settings: Settings, url: str | None = None) -> DatabaseLocation:
-    """Find the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
+    """Resolve the database of these settings, starting the embedded one if it is meant. Blocks while it starts."""
     chosen = url or settings.url
     if is_server(chosen):
         raise InvalidSettings(

@@ -1,4 +1,4 @@
-"""What recent runs were started with: immutable, so a worker that carries a run on need not read it at every node."""
+"""Cached inputs of recent runs: immutable, so a worker that continues a run need not read them at every node."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 RUNS_MAX = 1_000
 INPUT_BYTES_MAX = 4 * 1024
-"""Larger inputs are read again where they are needed: together they would fill the memory of a worker."""
+"""Larger inputs are not cached: together they would fill the memory of a worker."""
 
 
 class Started(msgspec.Struct, frozen=True):
-    """What a run runs, and what it was given."""
+    """The snapshot, input and tags of a run."""
 
     snapshot_id: int
     input: dict[str, Any]
@@ -21,7 +21,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class StartedRuns:
-    """The runs met last. Shared by everything in a process that talks to one database."""
+    """The most recently used runs, shared by everything in a process that uses one database."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[int, Started] = OrderedDict()
@@ -32,7 +32,7 @@ class StartedRuns:
         return found
 
     def keep(self, run_id: int, started: Started, *, size: int) -> None:
-        """Remember a run whose encoded input has `size` bytes, in place of the one met longest ago."""
+        """Cache a run whose encoded input has `size` bytes, evicting the least recently used one."""
         if size <= INPUT_BYTES_MAX:
             self._runs[run_id] = started
             if len(self._runs) > RUNS_MAX:

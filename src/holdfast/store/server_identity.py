@@ -1,7 +1,7 @@
-"""Whether a new connection leads to the server it did before: looked at once per connection, never per statement.
+"""Detect whether a new connection leads to another server: checked once per connection, never per statement.
 
-A process that finds itself on another server (see `schema/16_epochs.sql`) must not go on with names it looked up
-on the old one, which the new one may know by other numbers or not at all.
+A process that finds itself on another server (see `schema/16_epochs.sql`) must not use names that it resolved on the
+old one: the new one may have other ids for them, or none.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from holdfast.store.session import Session
 
 
 class ServerEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """The epoch of the server at the other end; `is_other`: since the one known before, it was not only restarted."""
+    """The epoch of the connected server; `is_other`: since the known epoch, it was not only restarted."""
 
     epoch: int
     is_other: bool
 
 
 Look = Callable[[Session, int], Awaitable[ServerEpoch]]
-"""Given the epoch known before, answers the present one; begins it where no process has yet."""
+"""Return the current epoch, given the known one; begin it if no process has yet."""
 
 
 class ServerIdentity:
-    """What one pool knows of its server. Looks at nothing until it is told how."""
+    """What one pool knows about its server. Checks nothing until `look` is set."""
 
     def __init__(self, look: Look | None = None) -> None:
         self.look = look
@@ -37,16 +37,16 @@ class ServerIdentity:
         self._on_change: list[Callable[[], None]] = []
 
     def on_change(self, forget: Callable[[], None]) -> None:
-        """Call it when the server is another, or was restarted: what was looked up by name is asked for again."""
+        """Register a callback for a restarted or replaced server, to clear ids that were resolved by name."""
         self._on_change.append(forget)
 
     async def greet(self, session: Session) -> None:
-        """Look at a connection; `Unavailable` where it leads to another server than the connections before it."""
+        """Check a connection; raise `Unavailable` if it leads to another server than the connections before it."""
         if self.look is None:
             return
         before = self.epoch
         seen = await self.look(session, before)
-        # Connections are made beside each other: whichever comes first says what changed.
+        # Connections are opened concurrently: the first one reports the change.
         if before < 0 or seen.epoch == self.epoch:
             self.epoch = max(self.epoch, seen.epoch)
             return

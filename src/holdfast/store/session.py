@@ -1,4 +1,4 @@
-"""One connection, speaking in named statements, and the transactions on it.
+"""A session: one connection that runs named statements, and its transactions.
 
 A connection whose user was cancelled is never used again, because a transaction may be open on it.
 """
@@ -13,9 +13,9 @@ from holdfast.store.errors import CONNECTION_LOST, TRANSIENT
 
 
 class Tap(Protocol):
-    """Sees every statement of a session; the crash tests stop the process in one.
+    """Observes every statement of a session; the crash tests stop the process in one.
 
-    A tap that raises stands for a connection that broke: before the statement left, or before its answer came.
+    A tap that raises simulates a broken connection: before the statement was sent, or before its response arrived.
     """
 
     def before(self, statement: str) -> None: ...
@@ -24,7 +24,7 @@ class Tap(Protocol):
 
 
 class Session:
-    """One connection, speaking in named statements."""
+    """One connection that runs named statements."""
 
     __slots__ = ("connection", "tap")
 
@@ -39,7 +39,7 @@ class Session:
             return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
 
     fetch_prepared = fetch
-    """A session of somebody else's connection prepares nothing that would outlive it."""
+    """A session on a shared connection prepares nothing that would outlive it."""
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
@@ -57,7 +57,7 @@ class Session:
             await self.connection.execute(script)
 
     async def copy(self, schema: str, table: str, columns: list[str], records: list[tuple[Any, ...]]) -> None:
-        """Put records into a table the fast way. The driver quotes the names."""
+        """Copy records into a table with COPY. The driver quotes the names."""
         where = {"schema_name": schema, "columns": columns, "records": records}
         if self.tap is None:
             await self.connection.copy_records_to_table(table, **where)
@@ -77,7 +77,7 @@ class Session:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Commit on leaving, roll back on any exception. `before`/`after` of the tap also see the commit."""
+        """Commit on exit, roll back on any exception. `before`/`after` of the tap also see the commit."""
         transaction = self.connection.transaction()
         await transaction.start()
         try:
@@ -95,7 +95,7 @@ class Session:
         if self.connection.is_closed():
             return
         try:
-            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            # A cancelled caller may have left a statement running, and has no time to wait for it.
             if isinstance(error, Exception):
                 await transaction.rollback()
                 return
@@ -105,7 +105,7 @@ class Session:
 
     @property
     def is_utf8(self) -> bool:
-        """Whether every text can be said to this database: one in another encoding lacks most characters."""
+        """Return whether the database can store every text: one in another encoding lacks most characters."""
         return bool(self.connection.get_settings().server_encoding == "UTF8")
 
     def is_in_transaction(self) -> bool:
@@ -122,22 +122,21 @@ class Session:
 
 
 class LockTimeouts(NamedTuple):
-    """How long a transaction waits for a lock that another one holds, and how long it may hold its own while nothing is
-    said in it."""
+    """How long a transaction waits for a lock, and how long it may stay idle while it has locks."""
 
     lock_seconds: float
     idle_seconds: float
 
 
 def begin_script(patience: LockTimeouts) -> str:
-    """Begin a transaction that has so much patience."""
+    """Return the script that begins a transaction with these timeouts."""
     settings = ("lock_timeout", patience.lock_seconds), ("idle_in_transaction_session_timeout", patience.idle_seconds)
     return "begin; " + "; ".join(f"set local {name} = {max(1, round(seconds * 1000))}" for name, seconds in settings)
 
 
 class ScriptedSession(Session):
-    """A session whose transactions begin with a script, in the round trip that begins them: for what holds until their
-    end, where no state may stay on the connection."""
+    """A session whose transactions begin with a script, in the same round trip: for settings that last until their end,
+    where no state may stay on the connection."""
 
     __slots__ = ("_begin",)
 
@@ -147,7 +146,7 @@ class ScriptedSession(Session):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """As everywhere: commit on leaving, roll back on any exception; inside another one, up to a savepoint."""
+        """Commit on exit, roll back on any exception; inside another transaction, use a savepoint."""
         is_inner = self.is_in_transaction()
         begin, commit, undo = _INNER if is_inner else (self._begin, "commit", "rollback")
         await self._enter(begin, is_inner=is_inner)
@@ -173,7 +172,7 @@ class ScriptedSession(Session):
         if self.connection.is_closed():
             return
         try:
-            # A cancelled caller may have left a statement under way, and has no time to wait for it.
+            # A cancelled caller may have left a statement running, and has no time to wait for it.
             if isinstance(error, Exception):
                 await self.connection.execute(script)
                 return

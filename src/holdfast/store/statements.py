@@ -1,7 +1,7 @@
 """Every SQL statement by name, read once from the files of `store/sql/`.
 
-A statement starts with `-- name: …` and one sentence saying what it does and what its guard proves. Names are unique;
-the tests refuse an unknown, unused or undescribed one.
+A statement starts with `-- name: …` and a description of what it does and what its guard proves. Names are unique; the
+tests refuse an unknown, unused or undescribed one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement: the file it stands in, what it says about itself, and its text."""
+    """One statement: its file, its description, and its text."""
 
     name: str
     file: str
@@ -29,7 +29,7 @@ class Statement:
 
 @cache
 def statements() -> Mapping[str, Statement]:
-    """All statements. The name stays in the text, so that it shows in the server's log."""
+    """Return all statements. The name stays in the text, so that it shows in the server's log."""
     found: dict[str, Statement] = {}
     for place, file in _files(resources.files("holdfast.store.sql")):
         parts = _HEADER.split(file.read_text("utf-8"))
@@ -40,17 +40,17 @@ def statements() -> Mapping[str, Statement]:
 
 
 def sql(name: str) -> str:
-    """The text of one statement."""
+    """Return the text of one statement."""
     return statements()[name].text
 
 
 def statements_in(folder: str) -> list[Statement]:
-    """The statements of one folder, file by file."""
+    """Return the statements of one folder, file by file."""
     return [statement for statement in statements().values() if statement.file.startswith(f"{folder}/")]
 
 
 def _files(folder: Traversable, place: str = "") -> Iterator[tuple[str, Traversable]]:
-    """Every file below a folder that has statements, after its place there, in the order of names."""
+    """Yield every SQL file below a folder with its relative path, sorted by name."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _files(entry, f"{place}{entry.name}/")

@@ -1,8 +1,8 @@
-"""Sessions that work for one tenant: each transaction, also that of a single statement, is behind the tenant's wall.
+"""Sessions for one tenant: every transaction, even of a single statement, runs under row-level security as that tenant.
 
-Role and tenant are said by the script that begins the transaction, in the same round trip, and end with it: no state
-survives on the connection, so the pool is shared with the engine, and a transaction-pooling proxy may stand between. If
-the role cannot be taken nothing runs at all.
+The script that begins the transaction sets role and tenant, in the same round trip, and both end with it. No state
+stays on the connection, so the pool is shared with the engine, and a transaction-pooling proxy may be in between. If
+the role cannot be set, nothing runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_ROLE = (asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeErr
 
 
 class TenantSession(ScriptedSession):
-    """A session whose every transaction begins by becoming the tenant."""
+    """A session whose every transaction begins by setting the tenant role."""
 
     __slots__ = ()
 
@@ -66,14 +66,14 @@ class TenantSession(ScriptedSession):
 
 
 class TenantDatabase(Database):
-    """The sessions of another database, each working for one tenant."""
+    """The sessions of another database, each restricted to one tenant."""
 
     def __init__(self, whole: Database, tenant_id: int, *, is_apart: bool = False) -> None:
         vars(self).update(vars(whole))
         self._whole = whole
         self._is_apart = is_apart
         self.tenant_id = tenant_id
-        # No query among them: the isolation level can still be chosen.
+        # The script has no query, so the isolation level can still be set.
         role = f"set local role {TENANT_ROLE}; set local holdfast.tenant_id = '{int(tenant_id)}'"
         self._begin = f"begin; {role}" if whole.patience is None else f"{begin_script(whole.patience)}; {role}"
 
@@ -92,14 +92,15 @@ class TenantDatabase(Database):
         return TenantDatabase(whole, self.tenant_id, is_apart=True)
 
     async def connect(self, patience: LockTimeouts | None = None) -> Session:
-        """Behind the wall too, whatever its patience."""
+        """Open a dedicated session, also restricted to the tenant. It keeps the tenant's begin script, whatever
+        `patience` is."""
         return self._on((await super().connect(patience)).connection)
 
     async def open(self) -> Database:
         return self
 
     async def close(self) -> None:
-        """What is shared is closed by the database it is part of."""
+        """Close only what is not shared with the parent database."""
         if self._is_apart:
             await self._whole.close()
 

@@ -1,8 +1,8 @@
-"""Allowances: how much a tenant may still hand in.
+"""Tenant allowance: how many tasks a tenant may still enqueue.
 
-Most tenants have no limit, and for them this costs a look into a dictionary. Of the others queued work is counted at
-most once a second, and again before anybody is refused; in between a process counts what it hands in itself. So
-several processes together may go over a limit by what they hand in within a second; none is refused wrongly.
+Most tenants have no limit, and for them this costs a dictionary lookup. For the others, queued tasks are counted at
+most once a second, and again before a request is refused; in between a process adds what it enqueues itself. So several
+processes together may exceed a limit by what they enqueue within a second; none is refused wrongly.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class _Known:
 
 
 class TenantAllowance:
-    """What the tenants of one database may still hand in, as far as this process knows."""
+    """What the tenants of one database may still enqueue, as far as this process knows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[int, _Known] = {}
 
     def is_open(self, tenant_id: int) -> bool:
-        """Whether nothing has to be counted: the usual case, without a turn of the event loop."""
+        """Return whether nothing has to be counted: the usual case, without a pass of the event loop."""
         known = self._known.get(tenant_id)
         return known is not None and known.max_queued is None and time.monotonic() - known.read_at <= LIMIT_SECONDS_MAX
 
     async def require(
         self, tenant_id: int, count: int, *, key: str | None = None, session: Session | None = None
     ) -> None:
-        """Refuse `count` more tasks where they are too many. What a key already stands for is no more.
+        """Raise `Unavailable` if `count` more tasks exceed the limit. A request under an existing key adds none.
 
-        Who holds a pooled session passes it.
+        A caller that has a pooled session passes it.
         """
         if self.is_open(tenant_id):
             return
@@ -70,7 +70,7 @@ class TenantAllowance:
         raise _refusal(limit)
 
     def spend(self, tenant_id: int, batch: list[T]) -> list[T]:
-        """The same in the midst of many batches, by what `require` counted before the first; gives the batch back."""
+        """Check one of many batches against the count that `require` made before the first; return the batch."""
         known = self._known.get(tenant_id)
         if known is not None and known.max_queued is not None:
             if known.queued + len(batch) > known.max_queued:

@@ -1,7 +1,7 @@
-"""The role that keeps tenants apart: whether it exists, and what an administrator runs where it does not.
+"""The role that separates tenants: whether it exists, and what an administrator runs if it does not.
 
-The schema's owner creates the role while it migrates, if it may. On a managed database an ordinary role may not create
-roles; then an administrator runs the statements that this module names, once per server.
+The schema's owner creates the role during migration, if it may. On a managed database an ordinary role may not create
+roles; then an administrator runs the statements that this module returns, once per server.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ _TENANT_ROLE = sql("tenant_role")
 
 
 def statements_missing(*, has_role: bool, may_become: bool, role: str) -> list[str]:
-    """The SQL that an administrator of the database has to run, in order; empty if nothing is missing."""
+    """Return the SQL that an administrator of the database has to run, in order; empty if nothing is missing."""
     missing = [] if has_role else ["create role holdfast_tenant nologin;"]
     return missing if may_become else [*missing, f'grant holdfast_tenant to "{role}";']
 
 
 async def missing_statements(database: Database) -> list[str]:
-    """The same for a database, as its current role finds it."""
+    """Return the missing statements of a database, for its current role."""
     row = await database.fetchrow(_TENANT_ROLE)
     return statements_missing(has_role=row["has_role"], may_become=row["may_become"], role=row["me"])
 
 
 async def require_tenant_role(database: Database) -> None:
-    """Refuse to serve requests that would all fail: each works as the role of its tenant."""
+    """Raise `Unavailable` if the tenant role is missing: every HTTP request would fail, because each runs as that
+    role."""
     if missing := await missing_statements(database):
         raise Unavailable(
             "This database role cannot become holdfast_tenant, as which every HTTP request runs.",

@@ -1,8 +1,9 @@
-"""Campaigns move: one bounded pass counts what became of released letters, decides, and releases the next ones.
+"""Advance campaigns: one bounded pass counts the outcomes of released dead letters, decides, and releases the next
+ones.
 
-Any number of processes may run it: a campaign's row is locked while one moves it. Everything that matters is in the
-database, so a campaign survives restarts of everything. Released tasks wait in their own queue, under its limits, and
-all campaigns rest after each pass in proportion to what that took: other work keeps the database, whatever it can do.
+Any number of processes may run it: a campaign's row is locked while a pass advances it. All state is in the database,
+so campaigns survive restarts of every process. Released tasks wait in their own queue, under its limits. After each
+pass all campaigns rest in proportion to its duration, so that other work keeps its share of the database.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ _LANE_VERSIONS = sql("lane_versions")
 
 CAMPAIGNS_BATCH = 50
 RELEASE_BATCH = 500
-"""How many letters one pass releases of one campaign."""
+"""How many dead letters one pass releases per campaign."""
 TURN_SECONDS = 10.0
-"""Who died while it moved campaigns holds the others up for so long."""
+"""How long the turn of a process that died while it advanced campaigns blocks the others."""
 PASS_SECONDS = 1.0
-"""After so long a pass leaves the campaigns behind to the next one: all rest in between."""
+"""After this time a pass leaves the remaining campaigns to the next one, with a rest in between."""
 REST_SECONDS_MAX = 5.0
-"""No rest is longer, whatever a pass waited for; a campaign whose pass failed rests for so long."""
+"""The longest rest, however long a pass took; also the rest of a campaign whose pass failed."""
 
 
 class CampaignsAdvanced(msgspec.Struct):
-    """What one pass did: letters released, campaigns under way, and what to announce."""
+    """The result of a pass: dead letters released, campaigns in progress, and the notifications to send."""
 
     released: int = 0
     under_way: int = 0
@@ -82,10 +83,10 @@ async def campaigns_once(
     silent_seconds: float = SILENT_SECONDS_MIN,
     rest: float = 0.0,
 ) -> CampaignsAdvanced:
-    """Move every campaign one step, after which all of them rest for `rest` times what that took.
+    """Advance every campaign one step, then let all of them rest for `rest` times the duration.
 
-    One process at a time does so: together they have one share of one connection's time. Without a rest there are no
-    turns either. A worker that was silent for longer opens no gate.
+    One process at a time does this, so together they use one share of one connection's time. With `rest` 0 there are no
+    turns. A worker without a heartbeat for `silent_seconds` does not count as a newer version.
     """
     going = _Pass(database, catalog, limit, silent_seconds, rests=rest > 0)
     if not rest:
@@ -105,7 +106,8 @@ _UNDER_WAY = (CampaignState.CANARY, CampaignState.RAMP)
 
 
 class _Pass:
-    """One pass over the campaigns: `moved` is what it did, `left_off_at` the last that it moved before time was up."""
+    """One pass over the campaigns: `moved` is its result, `left_off_at` the last campaign that it advanced before its
+    time was up."""
 
     def __init__(self, database: Database, catalog: Catalog, limit: int, silent_seconds: float, *, rests: bool) -> None:
         self._database = database
@@ -156,7 +158,7 @@ _FAILED = f"its last pass failed; the next one comes in {REST_SECONDS_MAX:g} sec
 async def _move(
     session: Session, catalog: Catalog, campaign: Any, limit: int, moved: CampaignsAdvanced, silent_seconds: float
 ) -> CampaignState:
-    """One step of a campaign; the state it is in then."""
+    """Advance a campaign one step. Return its new state."""
     collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
     state = CampaignState(campaign["state"])
     is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
@@ -222,7 +224,7 @@ async def _is_gate_open(session: Session, campaign: Any, silent_seconds: float) 
 
 
 class _Unit(msgspec.Struct):
-    """What is released as one: a plain task, or a run with all its letters. `size` is how many tasks that is."""
+    """The unit of a release: a plain task, or a run with all its dead letters. `size` is its number of tasks."""
 
     run_id: int | None
     letters: list[DeadLetter]
@@ -239,9 +241,10 @@ async def _release(
     *,
     is_alone: bool,
 ) -> int | None:
-    """Requeue the next letters, behind other work of their queues. A run goes with all its letters, or waits.
+    """Requeue the next dead letters, behind other tasks of their queues. A run is released with all its dead letters,
+    or waits.
 
-    Answers how many went; None if none was even tried, and nothing noted.
+    Return how many were released; None if none was tried and nothing was recorded.
     """
     tenant_id, campaign_id = campaign["tenant_id"], campaign["campaign_id"]
     held = await hold_runs(session, tenant_id, (run_id for run_id in found.runs[:room] if run_id is not None))
@@ -254,7 +257,7 @@ async def _release(
     )
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
     out = await _release_tasks(session, campaign, plain, by, moved)
-    # The oldest letters choose which runs go; these are locked in the one order all the same.
+    # The oldest dead letters choose the runs; the runs are still locked in the global order.
     for unit in sorted(going, key=lambda unit: unit.run_id or 0):
         if unit.run_id is not None:
             out += await _release_run(session, catalog, campaign, unit, held, by, moved)
@@ -270,7 +273,7 @@ async def _release(
 
 
 def _units(rows: Sequence[Any], held: Sequence[Any]) -> list[_Unit]:
-    """Taken letters as what goes together, oldest first."""
+    """Group taken dead letters into the units that are released together, oldest first."""
     units: dict[tuple[int | None, int], _Unit] = {}
     for row in rows:
         key = (row["run_id"], row["task_id"] if row["run_id"] is None else 0)
@@ -301,7 +304,8 @@ async def _release_run(
     by: RequeueRequest,
     moved: CampaignsAdvanced,
 ) -> list[DeadLetter]:
-    """Requeue a run for its letters; none when it cannot go on (it was canceled, or goes already)."""
+    """Requeue a run for its dead letters; release none if it cannot continue (it was canceled, or is already
+    running)."""
     assert unit.run_id is not None
     try:
         async with session.transaction():

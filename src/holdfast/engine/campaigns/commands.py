@@ -1,4 +1,4 @@
-"""What an operator may do about campaigns: start, approve, abort, resume, look."""
+"""Operator commands on campaigns: start, approve, abort, resume, show and list."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ NO_REASON = "aborted; no reason was given"
 
 
 class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
-    """One campaign. `total` letters belong to it; those `returned` failed with the same fault again.
+    """One campaign. `total` dead letters belong to it; those `returned` failed with the same fingerprint again.
 
-    It `rests_until` then if its last pass failed.
+    `rests_until` is set if its last pass failed.
     """
 
     campaign_id: str
@@ -80,10 +80,10 @@ async def start_campaign(
     needs_newer_version: bool = False,
     once: IdempotentRequest | None = None,
 ) -> CampaignView:
-    """Begin a campaign over the letters of a group that are open, or were left.
+    """Start a campaign over the dead letters of a group that are open or ignored.
 
-    `needs_newer_version` waits for a worker newer than the newest that ran into the fault, and is refused where none of
-    these is on record. Asked `once`, the campaign as it began answers a repetition.
+    `needs_newer_version` waits for a worker newer than the newest one that failed, and is refused if no failing version
+    is recorded. With `once`, a repetition gets the campaign as it began.
     """
     why = required_reason(reason)
     if not 1 <= canary <= at_once <= AT_ONCE_MAX:
@@ -115,7 +115,7 @@ async def start_campaign(
 
 
 async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
-    """Let a campaign begin that somebody else started, or go on that somebody else resumed."""
+    """Approve a campaign that another operator started or resumed."""
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
         if row is not None:
@@ -134,19 +134,20 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
 
 
 async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
-    """Release nothing more of a campaign, ever; what is out goes on.
+    """Abort a campaign: release nothing more, ever. Released tasks continue.
 
-    Whoever has to stop something need not find words first: without a reason the record says that none was given.
+    A reason is optional, so that stopping is never delayed; without one the record states that none was given.
     """
     note = valid_reason(reason) if reason.strip() else NO_REASON
     return await _steer(engine, tenant_id, campaign_id, _ABORT, "campaign.abort", actor, note)
 
 
 async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
-    """Go on with a campaign that stopped, beginning with another canary over what is left, came back and came since.
+    """Resume a stopped campaign with a new canary over the dead letters that are left, that failed again, and that are
+    new.
 
-    What it had to wait for before it began it waits for again: approval by somebody else than who resumes it, and a
-    worker newer than every one that ran into the fault by now.
+    It has to meet its original conditions again: approval by another operator than the one who resumes it, and a worker
+    newer than every one that has failed by now.
     """
     why = required_reason(reason)
     view = await show_campaign(engine, tenant_id, campaign_id)
@@ -158,7 +159,7 @@ async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, a
 
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
-    """One campaign, or `NotFound`."""
+    """Return one campaign; raise `NotFound` if it does not exist."""
     row = await engine.database.fetchrow(_LIST, tenant_id, campaign_id, 1, None)
     if row is None:
         raise NotFound(
@@ -170,7 +171,7 @@ async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> Cam
 async def list_campaigns(
     engine: Engine, tenant_id: int, *, before: int | None = None, limit: int = 50
 ) -> list[CampaignView]:
-    """A page of campaigns, newest first; the next one begins `before` the last id of this one."""
+    """Return a page of campaigns, newest first; the next page begins `before` the last id of this one."""
     return [_view(row) for row in await engine.database.fetch(_LIST, tenant_id, None, limit, before)]
 
 

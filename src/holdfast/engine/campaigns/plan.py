@@ -1,4 +1,5 @@
-"""What running a group of dead letters again would do: how many tasks in how many runs, where, and what may repeat."""
+"""Dry run of a campaign: how many tasks in how many runs would run again, in which lanes, and which effects may
+repeat."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ _GROUP_EFFECTS = sql("group_effects")
 _GROUP_VERSIONS = sql("group_versions")
 
 RUNS_MAX = 100
-"""How many runs of a group are asked what else they would run again."""
+"""How many runs of a group are examined for the nodes that they would run again."""
 TASKS_MAX = 20_000
-"""How many tasks of them are looked at."""
+"""How many tasks of these runs are examined."""
 LETTERS_MAX = 20_000
-"""How many letters of a group are looked at, the oldest first: whether one can go is asked of each."""
+"""How many dead letters of a group are examined, oldest first: each is checked for whether it can be re-driven."""
 
 
 class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect that what goes again sent before: how many would meet a receipt, how many may be sent twice, and how
-    many could be undone instead."""
+    """An effect that the tasks to be re-driven sent before: how many have a receipt, how many may be sent twice, and
+    how many could be compensated instead."""
 
     name: str
     receipts: int
@@ -37,7 +38,7 @@ class RepeatedEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a plan that goes to one action and queue."""
+    """The part of a plan for one action and queue."""
 
     action: str
     queue: str
@@ -49,8 +50,9 @@ class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a campaign would do: a dry run. Of its runs those `looked_into` were asked what else they would run again,
-    and what that did outside. `is_partial`: the group is larger than a dry run looks, and counts are of at least."""
+    """What a campaign would do. `looked_into` is how many of its runs were examined for the nodes that they would run
+    again and for the effects of these. `is_partial`: the group is larger than a dry run examines, and counts are lower
+    bounds."""
 
     fingerprint: str
     tasks: int
@@ -67,7 +69,7 @@ class CampaignPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupEffects(msgspec.Struct, frozen=True):
-    """What the tasks that go again did outside, and how much was looked at: some of the runs, of all there are."""
+    """The effects of the tasks that would run again, and how many of the runs were examined."""
 
     effects: list[RepeatedEffect]
     runs: int
@@ -75,7 +77,7 @@ class GroupEffects(msgspec.Struct, frozen=True):
 
 
 async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> CampaignPlan:
-    """Say what a campaign over a group would do, and change nothing."""
+    """Return what a campaign over a group would do, without changing anything."""
     rows, after = await _lanes(engine, tenant_id, fingerprint)
     if not rows:
         raise no_open_group(fingerprint)
@@ -99,7 +101,8 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
 
 
 async def _lanes(engine: Engine, tenant_id: int, fingerprint: str) -> tuple[list[Any], int]:
-    """What would go, by lane, of the first letters among which anything would, and after which letter these begin."""
+    """Return the re-drivable tasks by lane, from the first batch of dead letters that has any, and the id after which
+    that batch begins."""
     after = 0
     while True:
         rows = await engine.database.fetch(_PLAN, tenant_id, fingerprint, LETTERS_MAX, after)
@@ -109,9 +112,9 @@ async def _lanes(engine: Engine, tenant_id: int, fingerprint: str) -> tuple[list
 
 
 async def group_effects(engine: Engine, tenant_id: int, fingerprint: str, *, after: int = 0) -> GroupEffects:
-    """What the tasks of a group did outside, by name, and with them whatever else their runs would run again.
+    """Return the effects of a group's tasks, by name, including the other tasks that their runs would run again.
 
-    Of so many letters as one look goes to, those `after` one.
+    Examines `LETTERS_MAX` dead letters, those `after` an id.
     """
     rows = await engine.database.fetch(_GROUP_RUNS, tenant_id, fingerprint, RUNS_MAX, LETTERS_MAX, after)
     reset: list[int] = []
@@ -127,7 +130,7 @@ async def group_effects(engine: Engine, tenant_id: int, fingerprint: str, *, aft
 
 
 async def _reset_with(engine: Engine, tenant_id: int, run_id: int) -> list[int]:
-    """The tasks that a re-drive of a run resets; none when it cannot go on."""
+    """Return the tasks that a re-drive of a run resets; none if it cannot be re-driven."""
     try:
         async with engine.database.transaction() as session:
             return (await plan_redrive(session, engine.catalog, tenant_id, run_id)).task_ids

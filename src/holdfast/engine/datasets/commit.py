@@ -1,8 +1,8 @@
-"""Commit: what completed attempts did to datasets becomes true in the transaction that accepts their completion.
+"""Commit the dataset writes of completed attempts in the transaction that accepts their completion.
 
-Under the locks of the generations and the lease's lock, in this order: commits to one generation wait for one another,
-and as long as they wait, the heart can renew their leases. Each report has a savepoint of its own: one that cannot be
-committed becomes a failed attempt with a code, and nothing of it is stored. Tasks without datasets never come here.
+Generations are locked first, then the lease. Commits to one generation wait for one another, and while they wait,
+heartbeats can still renew their leases. Each report has its own savepoint: one that cannot be committed becomes a
+failed attempt with a code, and nothing of it is stored. Tasks without datasets skip this module.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _MOVE_STAGED = sql("move_staged")
 _ADD_COMMIT = sql("add_commit")
 
 _OPEN = ("b", "c")
-"""States in which a generation takes rows."""
+"""States in which a generation accepts rows."""
 
 
 class _CommitRefused(Exception):
-    """This report cannot be committed, and why."""
+    """A report cannot be committed, and why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -51,7 +51,8 @@ class _CommitRefused(Exception):
 
 
 async def lock_generations(session: Session, reports: Sequence[Report]) -> dict[int, Any]:
-    """Lock everything that reports will change: datasets, then generations, each in their order. Tasks come after."""
+    """Lock everything that the reports change: datasets, then generations, each in order of id. Tasks are locked
+    afterwards."""
     commits = [commit for report in reports for commit in _commits(report)]
     changed = [commit.generation_id for commit in commits if commit.mode is Mode.CUT_OVER]
     datasets = [row[0] for row in await session.fetch(_LOCK_DATASETS, changed)] if changed else []
@@ -60,15 +61,15 @@ async def lock_generations(session: Session, reports: Sequence[Report]) -> dict[
 
 
 async def commit_datasets(session: Session, reports: Sequence[Report], locked: Mapping[int, Any]) -> list[Report]:
-    """Commit what completed attempts staged; those that cannot be committed come back as failed.
+    """Commit the staged rows of completed attempts; reports that cannot be committed are returned as failed.
 
-    The caller holds the locks of all their tasks, and those of the generations.
+    The caller has locked all their tasks and the generations.
     """
     settled = []
     for report in reports:
         held = await session.fetchrow(_LOCK_FENCE, *_lease(report)) if _commits(report) else None
         if held is None:
-            # Nothing to commit; or stale, or repeated: the settling statement says which.
+            # Nothing to commit, or the report is stale or repeated: the settling statement decides which.
             settled.append(report)
             continue
         failure = await _commit(session, report, held, locked)
@@ -85,7 +86,7 @@ def _commits(report: Report) -> tuple[Commit, ...]:
 
 
 async def _commit(session: Session, report: Report, held: Any, locked: Mapping[int, Any]) -> Failure | None:
-    """All parts of one report, or none and the reason."""
+    """Commit all parts of one report, or none; return the reason for none."""
     name, touched = "", set[tuple[int, str]]()
     try:
         async with session.transaction():
@@ -112,7 +113,7 @@ async def _commit(session: Session, report: Report, held: Any, locked: Mapping[i
 async def _move(
     session: Session, report: Report, held: Any, commit: Commit, generation: Any, touched: set[tuple[int, str]]
 ) -> None:
-    """Move one part into its generation and write down what it did."""
+    """Move one part into its generation and record the commit."""
     name, version, generation_id = generation["name"], generation["version"], commit.generation_id
     if generation["state"] not in _OPEN:
         raise _CommitRefused((superseded if generation["state"] == "o" else rolled_back)(name, version))
@@ -122,11 +123,12 @@ async def _move(
         raise _CommitRefused(stage_missing(name, commit.rows))
     mode, partition = stage
     taken_back = 0
-    # A task of a run may be there in the place of others: items that its node left, or a node of a replaced run.
+    # A task of a run may replace others: items that its node dropped, or a node of a replaced run.
     may_be_again = held["generation"] > 1 or held["run_id"] is not None
     is_again = may_be_again and (generation_id, partition) not in touched
     if is_again and not generation["is_keyed"]:
-        # Run again, the task brings its rows again; without a key its earlier ones must go, wherever they are.
+        # A task that runs again writes its rows again. Without a key its earlier rows must be deleted, in whatever
+        # partition they are.
         taken_back = await session.fetchval(_REMOVE_APPENDED_ROWS, generation_id, partition, report.task_id)
     touched.add((generation_id, partition))
     staged, removed, added = await session.fetchrow(_MOVE_STAGED, generation_id, *here, partition, mode)
@@ -137,7 +139,7 @@ async def _move(
 
 
 async def _cut_over(session: Session, report: Report, held: Any, commit: Commit, generation: Any) -> None:
-    """Make a generation current with the completion of the task that asked for it."""
+    """Make a generation current with the completion of the task that requested it."""
     name, version = generation["name"], generation["version"]
     if generation["state"] == "c":
         return

@@ -1,9 +1,9 @@
 """Cut over, roll back and drop generations of datasets.
 
-A cut-over swaps the view in one transaction: a reader sees the old generation or the new one, whole. Rolling back
-and dropping mark the generation first; a pass, safe to repeat, then cancels its unfinished work and drops its tables.
-Locks in this order: tasks, dataset, generations, view, audit log. Nobody here waits for a task while holding others.
-What somebody asks for leaves its row in the audit log; a task that cuts over with its own completion does not.
+A cut-over swaps the view in one transaction: a reader sees the old generation or the new one, whole. Rolling back and
+dropping mark the generation first; a pass, safe to repeat, then cancels its unfinished work and drops its tables. Lock
+order: tasks, dataset, generations, view, audit log. No function here waits for a task while it has other locks.
+Operator requests are audited; a task that cuts over with its own completion is not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WORDS = {"b": "being built", "c": "current", "o": "superseded", "r": "rolled ba
 
 
 class CutoverRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants a generation changed, and why. A task that asks does not count as unfinished, nor does its run."""
+    """The actor and reason of a change of a generation. A requesting task, and its run, do not count as unfinished."""
 
     actor: str
     reason: str
@@ -56,9 +56,10 @@ class CutoverRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def cut_over(
     database: Database, tenant_id: int, name: str, version: int, asking: CutoverRequest, *, is_forced: bool = False
 ) -> bool:
-    """Let readers see a version, at once and whole; answers whether it was another one before.
+    """Make a version visible to readers, at once and whole. Return whether another version was current before.
 
-    `Conflict` while work on the version is unfinished or failed, unless forced; or when readers hold the view too long.
+    `Conflict` while work on the version is unfinished or failed, unless forced; or if readers lock the view for too
+    long.
     """
     try:
         async with database.transaction() as session:
@@ -83,7 +84,8 @@ async def cut_over(
 async def cut_over_in(
     session: Session, generation: Any, asking: CutoverRequest, *, is_forced: bool = False
 ) -> tuple[int, int] | None:
-    """The same in the caller's transaction, under its locks; answers the builds left if they forbid it."""
+    """Cut over in the caller's transaction, under its locks. Return the unfinished and failed builds if they forbid
+    it."""
     unfinished, failed = await session.fetchrow(
         _BUILDS_LEFT, generation["generation_id"], asking.task_id, asking.run_id
     )
@@ -102,9 +104,9 @@ async def _show(session: Session, dataset_id: int, version: int, asking: Cutover
 async def roll_back(
     database: Database, tenant_id: int, name: str, version: int, asking: CutoverRequest, *, is_kept: bool = False
 ) -> int | None:
-    """Take a version out of use; the current one gives way to the one before. Answers the version shown instead.
+    """Take a version out of use; the previous one replaces the current. Return the version shown instead.
 
-    What it leaves to do is done by `finish_rollbacks_once`, here or in any server. `is_kept` leaves its tables.
+    `finish_rollbacks_once` does the remaining work, in this or any server process. `is_kept` keeps the tables.
     """
     try:
         async with database.transaction() as session:
@@ -131,7 +133,7 @@ async def roll_back(
 
 
 async def drop(database: Database, tenant_id: int, name: str, version: int, asking: CutoverRequest) -> None:
-    """Let the tables of a superseded or kept version go."""
+    """Drop the tables of a superseded or kept version."""
     async with database.transaction() as session:
         generation = await _locked(session, tenant_id, name, version)
         states = [b"o", b"r"]
@@ -151,7 +153,7 @@ async def _record(
 
 
 async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Notifications:
-    """Cancel the unfinished work of generations that were rolled back, and drop the tables nobody keeps."""
+    """Cancel the unfinished work of generations that were rolled back, and drop the tables that are not kept."""
     everything = [NO_NOTIFICATIONS]
 
     async def finish(row: Any) -> None:
@@ -172,7 +174,7 @@ async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_s
 async def _cancel_builds(
     database: Database, catalog: Catalog, tenant_id: int, generation_id: int, who: dict[str, Any]
 ) -> Notifications | None:
-    """Cancel one batch of tasks and runs; None when there was nothing left to ask."""
+    """Cancel one batch of tasks and runs; return None if there was nothing left to cancel."""
     rows = await database.fetch(_BUILDS_TO_CANCEL, generation_id, CANCEL_BATCH)
     async with database.transaction() as session:
         tasks = [row["task_id"] for row in rows if not row["is_run"]]
@@ -188,7 +190,7 @@ async def _cancel_builds(
 
 
 async def _unmake(database: Database, generation_id: int) -> None:
-    """Drop the tables of one generation, unless somebody uses them just now: then the next pass does."""
+    """Drop the tables of one generation. If they are in use, the next pass does it."""
     try:
         async with database.transaction() as session:
             if await session.fetch(_LOCK_LEAVING, generation_id):
@@ -200,7 +202,7 @@ async def _unmake(database: Database, generation_id: int) -> None:
 
 
 async def _locked(session: Session, tenant_id: int, name: str, version: int) -> Any:
-    """One generation, with the locks of its dataset and of all its generations."""
+    """Return one generation, with its dataset and all its generations locked."""
     dataset = await session.fetchrow(_LOCK_DATASET, tenant_id, name)
     if dataset is None:
         raise NotFound(

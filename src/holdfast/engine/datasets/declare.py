@@ -1,7 +1,7 @@
-"""Datasets: declare what an app writes to, and look at what is there.
+"""Declare the datasets that an app writes to, and list them.
 
-A version is declared once and never changes; the first one of a dataset is current at once, because there is nothing
-that it could disturb. Later ones are built beside it and cut over (`cutover`).
+A version is declared once and never changes. The first version of a dataset is current at once, because there are no
+readers to disturb. Later versions are built next to it and cut over (`cutover`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ STATES = {"b": "building", "c": "current", "o": "superseded", "r": "rolled back"
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """A version of a dataset that the database knows."""
+    """A version of a dataset that is stored in the database."""
 
     generation_id: int
     dataset: Dataset
 
 
 class GenerationView(msgspec.Struct, frozen=True, kw_only=True):
-    """One generation, as people see it."""
+    """One generation, for display."""
 
     name: str
     version: int
@@ -62,7 +62,7 @@ class GenerationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitView(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit to a dataset, as people see it."""
+    """One commit to a dataset, for display."""
 
     task_id: str
     attempt: int
@@ -76,7 +76,7 @@ class CommitView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def declare(database: Database, tenant_id: int, dataset: Dataset) -> Generation:
-    """Find this version of a dataset, or begin it; `Conflict` if it was declared with other columns."""
+    """Find this version of a dataset or create it; `Conflict` if it was declared with other columns."""
     row = await database.fetchrow(_FIND_GENERATION, tenant_id, dataset.name, dataset.version)
     if row is None:
         row = await _begin(database, tenant_id, dataset)
@@ -126,7 +126,7 @@ async def _make(session: Session, tenant_id: int, known: Any, dataset: Dataset) 
 
 
 async def add_builds(session: Session, generation: Generation, task_ids: Iterable[int]) -> None:
-    """Say, in the transaction that starts them, that tasks or runs are there to build a generation."""
+    """Register tasks or runs as builders of a generation, in the transaction that starts them."""
     ids = list(task_ids)
     if ids and not await session.fetch(_ADD_BUILDS, generation.generation_id, ids):
         dataset = generation.dataset
@@ -138,12 +138,12 @@ async def add_builds(session: Session, generation: Generation, task_ids: Iterabl
 
 
 async def count_rows(database: Database, generation: Generation, partition: str | None = None) -> int:
-    """How many committed rows a generation holds, or one partition of it."""
+    """Return how many committed rows a generation, or one partition of it, has."""
     return int(await database.fetchval(_COUNT_ROWS, generation.generation_id, partition) or 0)
 
 
 async def list_generations(database: Database, tenant_id: int, name: str | None = None) -> list[GenerationView]:
-    """Every generation of every dataset, or of one; `NotFound` if there is none of that name."""
+    """Return every generation of every dataset, or of one; `NotFound` if there is none with that name."""
     rows = await database.fetch(_LIST_GENERATIONS, tenant_id, name)
     if name is not None and not rows:
         names = sorted({row["name"] for row in await database.fetch(_LIST_GENERATIONS, tenant_id, None)})
@@ -154,7 +154,7 @@ async def list_generations(database: Database, tenant_id: int, name: str | None 
 
 
 async def recent_commits(database: Database, tenant_id: int, name: str, *, limit: int) -> list[CommitView]:
-    """The last commits to a dataset, the newest first."""
+    """Return the last commits to a dataset, newest first."""
     return [CommitView(**dict(row)) for row in await database.fetch(_RECENT_COMMITS, tenant_id, name, limit)]
 
 

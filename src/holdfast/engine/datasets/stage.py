@@ -1,7 +1,7 @@
-"""Stage: put rows where they wait for the completion of their attempt, and sweep away what nobody will complete.
+"""Stage rows until their attempt completes, and delete staged rows of attempts that will not complete.
 
-A part belongs to one attempt by its lease. Each batch of rows goes with its count in one short transaction, so a batch
-whose answer was lost can be told apart from one that never arrived. Staged rows are seen by no reader.
+A part belongs to one attempt by its lease. Each batch of rows is stored with its count in one short transaction, so a
+batch whose response was lost can be distinguished from one that never arrived. Readers never see staged rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRY_AGAIN_SECONDS = 0.2
 
 
 class AttemptLease(msgspec.Struct, frozen=True):
-    """The attempt that stages, and what proves it."""
+    """The staging attempt, and the lease token that proves it."""
 
     task_id: int
     attempt: int
@@ -52,7 +52,7 @@ class StagedPart(msgspec.Struct):
 
 
 async def open_part(database: Database, part: StagedPart) -> None:
-    """Begin a part; `LeaseLost` if the attempt is not current, `Conflict` if the generation takes no rows."""
+    """Begin a part; `LeaseLost` if the attempt is not current, `Conflict` if the generation accepts no rows."""
     lease = (part.lease.task_id, part.lease.attempt, part.lease.lease_token)
     generation_id = part.generation.generation_id
     what = (*lease, part.number, generation_id, str(part.mode), part.partition)
@@ -61,7 +61,8 @@ async def open_part(database: Database, part: StagedPart) -> None:
 
 
 async def stage_batch(database: Database, part: StagedPart, records: list[tuple[Any, ...]]) -> None:
-    """Stage one batch of records. Repeated until it is known to be there once, or the server stays away."""
+    """Stage one batch of records. Repeats until the batch is known to be stored once, or the server stays
+    unreachable."""
     await _repeated(lambda: _stage_once(database, part, records))
     part.rows += len(records)
 
@@ -85,7 +86,7 @@ async def _stage_once(database: Database, part: StagedPart, records: list[tuple[
 
 
 async def _repeated(write: Any) -> Any:
-    """Writes here say the same when they are said twice, so an unknown outcome is simply tried again."""
+    """Repeat a write after an unknown outcome; all writes here are idempotent."""
     for left in reversed(range(TRIES)):
         try:
             return await write()
@@ -124,7 +125,7 @@ def _lease_lost(part: StagedPart) -> LeaseLost:
 
 
 async def sweep_stages_once(database: Database) -> int:
-    """Delete what attempts staged that are over or lost their lease; answers how many parts were swept."""
+    """Delete the staged rows of attempts that have ended or lost their lease. Return how many parts were deleted."""
     async with database.transaction() as session:
         stale = await session.fetch(_STALE_STAGES, SWEEP_BATCH)
         for generation_id, *part in stale:
@@ -134,5 +135,5 @@ async def sweep_stages_once(database: Database) -> int:
 
 
 async def forget_commits_once(database: Database, *, days: float) -> bool:
-    """Forget a batch of commits beyond their promised age, whose rows stay; answers whether there are more."""
+    """Delete a batch of commit records that exceed their retention; their rows stay. Return whether there are more."""
     return bool(await database.fetchval(_FORGET_COMMITS, days, FORGET_BATCH) == FORGET_BATCH)

@@ -1,7 +1,8 @@
-"""Take back: rows without a key go when the tasks that appended them run again, or others in their place.
+"""Delete appended rows without a key when the tasks that wrote them run again or are replaced.
 
-What is to go is written down when a run is reset, in the same transaction. A task takes its share with its completion
-(see `commit`), so that readers see the old rows or the new ones; what nobody brings anew goes after the run completed.
+The rows to delete are recorded when a run is reset, in the same transaction. A task deletes its share with its
+completion (see `commit`), so that readers see the old rows or the new ones. Rows that no task writes again are deleted
+after the run has completed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ TAKE_BATCH = 100
 async def owe_rows(
     session: Session, tenant_id: int, run_id: int, generation: int, *, nodes: Iterable[int], replaced: Sequence[int]
 ) -> None:
-    """Write down what nodes that are reset, and runs that are replaced, have appended. Under the lock of the run."""
+    """Record the rows that reset nodes and replaced runs have appended. Call it under the lock of the run."""
     await session.fetch(_OWE_ROWS, run_id, tenant_id, list(nodes), list(replaced), generation)
 
 
 async def take_back_once(database: Database) -> int:
-    """Take back what runs still owe that completed since; answers of how many tasks.
+    """Delete the recorded rows of runs that have completed since. Return the number of tasks concerned.
 
-    A run that failed again, or is under way, keeps what it had.
+    A run that failed again or is still running keeps its rows.
     """
     owed = await database.fetch(_OWED_ROWS, TAKE_BATCH)
     for generation_id, rows in groupby(owed, key=lambda row: row["generation_id"]):

@@ -1,4 +1,4 @@
-"""Authority: which action may do which effect. What nobody ruled on is open to all; rulings are in the audit log."""
+"""Authority: which action may perform which effect. An effect without a rule is open to all; rules are audited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY_ACTION = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorityRule:
-    """One ruling. `action` is empty where it is about every action that has none of its own."""
+    """One rule. An empty `action` applies to every action that has no rule of its own."""
 
     effect: str
     action: str
@@ -38,7 +38,7 @@ async def rule(
     actor: str,
     reason: str,
 ) -> bool:
-    """Allow or deny an effect to one action or to every action; False if that was so already."""
+    """Allow or deny an effect to one action or to every action. Return False if the rule existed already."""
     bounds.valid_effect(effect)
     if action != EVERY_ACTION:
         bounds.valid_action(action)
@@ -58,5 +58,5 @@ async def rule(
 
 
 async def rules(database: Database, tenant_id: int, *, effect: str | None = None) -> list[AuthorityRule]:
-    """Every ruling, or those on one effect."""
+    """Return every rule, or those on one effect."""
     return [AuthorityRule(**dict(row)) for row in await database.fetch(_LIST_AUTHORITY, tenant_id, effect)]

@@ -1,7 +1,7 @@
 """Compensate: undo an effect by the action that was registered for it, once, through the ordinary queue.
 
-A recovery option for tasks that are over. The action is enqueued and the effect marked in one transaction; an effect
-that was undone is never answered with its receipt again.
+A recovery option for tasks that have ended. One transaction enqueues the action and marks the effect. A compensated
+effect never returns its receipt again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEEP_COMPENSATION = sql("keep_compensation")
 
 
 class Compensation(msgspec.Struct, frozen=True, kw_only=True):
-    """The task that undoes an effect; `is_new` is false where it had been asked for before."""
+    """The task that undoes an effect; `is_new` is False if it was requested before."""
 
     task_id: str
     action: str
@@ -43,9 +43,9 @@ async def compensate(
     once: IdempotentRequest | None = None,
     answer: Callable[[Compensation], Any] = lambda done: done,
 ) -> Compensation:
-    """Enqueue the action registered for the effect under `key`. Repeated, it answers with the same task.
+    """Enqueue the compensation of the effect under `key`. A repetition returns the same task.
 
-    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    With `once`, the value of `answer` is stored under the idempotency key and returned to a repetition.
     """
     if once is not None:
         await once.look(database)
@@ -54,7 +54,7 @@ async def compensate(
     async with database.transaction() as session:
         if once is not None:
             await once.begin(session)
-        # Locked now, and looked at again: what was read before may have changed.
+        # Lock the row and check it again: it may have changed since the first read.
         found = _checked(await session.fetchrow(_LOCK_COMPENSATION, tenant_id, key), key)
         if found["compensated_by"] is not None:
             done = _answer(found["compensated_by"], found["compensation"], None, is_new=False)
@@ -100,7 +100,7 @@ async def _order(catalog: Catalog, tenant_id: int, found: Any) -> EnqueueOrder:
             code="action_not_found",
             advice="Start a worker that has it.",
         )
-    # Names are interned by `enqueue` in sessions of its own; done here, they are known before a transaction is open.
+    # Resolve the names before the transaction begins: `enqueue` resolves unknown names in sessions of its own.
     await catalog.lane_id(tenant_id, declared.queue, action)
     await catalog.policy_id(tenant_id, declared.policy)
     return EnqueueOrder(
@@ -113,7 +113,7 @@ async def _order(catalog: Catalog, tenant_id: int, found: Any) -> EnqueueOrder:
 
 
 def _input(found: Any, key: str) -> bytes:
-    """What a compensating action gets: one argument, `effect`."""
+    """Return the input of a compensating action: one argument, `effect`."""
     effect = {
         "name": found["name"],
         "idempotency_key": key,

@@ -1,7 +1,7 @@
-"""Effects: the gate before anything is sent, the answer after it, and what people may see of both.
+"""The gate for effects: permission before an effect is sent, its answer afterwards, and lists of both.
 
-One round trip each, in a transaction of its own, so none is open while the effect is sent. Both may be repeated after a
-broken connection: the same lease finds its own row again.
+Each is one round trip in a transaction of its own, so no transaction is open while the effect is sent. Both may be
+repeated after a broken connection: the same lease finds its own row again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _EFFECT_BEFORE = sql("effect_before")
 
 STATES = tuple(state.value for state in EffectState)
 PAUSES_SECONDS = (0.05, 0.2, 1.0)
-"""Between tries when the database is away. Longer than that and the attempt had better fail: leases do not wait."""
+"""Pauses between tries while the database is unreachable. After these the attempt should fail: leases expire
+meanwhile."""
 
 
 class OpenEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What an attempt wants to do. `digest` stands for the arguments, which are kept only for a compensation."""
+    """The effect that an attempt requests. `digest` identifies the arguments, which are stored only for a
+    compensation."""
 
     name: str
     user_key: str | None
@@ -47,7 +49,7 @@ class OpenEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class GateDecision(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer: open, to be sent under `key`; or answered before, with a receipt or a refusal."""
+    """The decision: open, to be sent under `key`; or answered before, with a receipt or a refusal."""
 
     key: str
     is_open: bool = False
@@ -57,7 +59,7 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class AnswerEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What came of sending."""
+    """The outcome of sending an effect."""
 
     key: str
     state: EffectState
@@ -67,7 +69,7 @@ class AnswerEffect(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class EffectView(msgspec.Struct, frozen=True, kw_only=True):
-    """One effect as people see it."""
+    """One effect, for display."""
 
     task_id: str
     effect: str
@@ -90,17 +92,17 @@ class EffectView(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who sends: the attempt, by its lease, for its tenant."""
+    """The sending attempt, identified by its lease, and its tenant."""
 
     claimed: Claimed
     tenant: str
 
 
 async def open_effect(database: Database, catalog: Catalog, sender: Sender, wanted: OpenEffect) -> GateDecision:
-    """Open the gate for one effect, or answer with what came of it before.
+    """Open the gate for one effect, or return its earlier answer.
 
-    `LeaseLost` without the current lease, `EffectDenied` without authority, `Conflict` when the key stands for other
-    arguments or for something undone, `Unavailable` while another attempt is sending it.
+    `LeaseLost` without the current lease, `EffectDenied` without authority, `Conflict` if the key belongs to other
+    arguments or to a compensated effect, `Unavailable` while another attempt is sending it.
     """
     claimed = sender.claimed
     key = await _key_before(database, claimed, wanted) or stable_key(
@@ -124,10 +126,10 @@ async def open_effect(database: Database, catalog: Catalog, sender: Sender, want
 
 
 async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) -> str | None:
-    """The key of an effect that this place of a run asked for before, maybe as another task.
+    """Return the key of an effect that this position of a run requested before, maybe as another task.
 
-    That is an item of a list that was made anew, or a node of a run that was replaced. A key of the user's needs none
-    of it: it goes wherever the work goes.
+    That is an item of a list that was expanded again, or a node of a replaced run. A key set by the user needs no
+    lookup: it does not depend on the task.
     """
     if wanted.user_key is not None or claimed.run_id is None:
         return None
@@ -137,7 +139,8 @@ async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) 
 
 
 async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: str) -> Any:
-    """Ask until the answer is whole: a row that appeared or changed while the statement ran is seen by the next."""
+    """Repeat until the result is complete: a row that appeared or changed while the statement ran is seen by the
+    next."""
     asked = (key, wanted.name, wanted.user_key, wanted.ordinal, wanted.digest, wanted.compensation, wanted.arguments)
     while True:
         row = await insistently(database, _OPEN_EFFECT, *_fence(claimed), *asked)
@@ -174,7 +177,7 @@ def _shut(row: Any, wanted: OpenEffect, key: str) -> GateDecision:
 
 
 async def answer_effect(database: Database, claimed: Claimed, answer: AnswerEffect) -> None:
-    """Keep a receipt, a refusal, or that there was neither. Fenced: `LeaseLost` leaves the effect unknown."""
+    """Store a receipt, a refusal, or that there was neither. Fenced: after `LeaseLost` the effect stays unknown."""
     row = await insistently(
         database,
         _ANSWER_EFFECT,
@@ -211,7 +214,7 @@ async def list_effects(
     after: str | None = None,
     limit: int = 100,
 ) -> list[EffectView]:
-    """As many effects as asked for of some tasks, in one state, or the newest of all."""
+    """Return the requested number of effects: of some tasks, in one state, or the newest of all."""
 
     async def page(begin: str | None, left: int) -> tuple[list[EffectView], str | None]:
         return await effect_page(database, tenant_id, task_ids=task_ids, state=state, after=begin, limit=left)
@@ -228,9 +231,9 @@ async def effect_page(
     after: str | None = None,
     limit: int = 100,
 ) -> tuple[list[EffectView], str | None]:
-    """A page of effects, and `after` which key the next one begins; None where there are no more.
+    """Return a page of effects, and the key `after` which the next page begins; None if there are no more.
 
-    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    A page reads a bounded number of rows, so a selective filter may give a short or empty page with more rows after it.
     """
     if state is not None and state not in STATES:
         raise Invalid(
@@ -246,13 +249,13 @@ async def effect_page(
 
 
 async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
-    """What tasks that are to run again may have done already: it is sent again, under the same keys."""
+    """Return effects without an answer of tasks that will run again: they are sent again, under the same keys."""
     found = await list_effects(database, tenant_id, task_ids=task_ids, state=EffectState.UNKNOWN, limit=LIMIT_MAX)
     return [one for one in found if one.compensated_by is None]
 
 
 async def undone_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
-    """What was undone of tasks that are to run again: whoever asks for it under its key fails there."""
+    """Return compensated effects of tasks that will run again: a request under their keys fails."""
     return [_view(row) for row in await database.fetch(_UNDONE_EFFECTS, tenant_id, list(task_ids), LIMIT_MAX)]
 
 
@@ -274,7 +277,7 @@ def lease_lost(claimed: Claimed, what: str) -> LeaseLost:
 
 
 async def insistently(database: Database, statement: str, *arguments: Any) -> Any:
-    """One row of a statement that may be repeated, however often its connection breaks within reason."""
+    """Return one row of a repeatable statement, with a limited number of retries when the connection breaks."""
     for pause in PAUSES_SECONDS:
         try:
             return await database.fetchrow(statement, *arguments)

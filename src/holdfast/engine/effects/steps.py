@@ -1,4 +1,4 @@
-"""Steps: results of pure work that later attempts of the same generation take over instead of working again."""
+"""Steps: stored results of pure work that later attempts of the same generation reuse."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _KEEP_STEP = sql("keep_step")
 
 
 class RecallSteps(msgspec.Struct, frozen=True, tag=True):
-    """Ask what earlier attempts kept."""
+    """Request the steps that earlier attempts stored."""
 
 
 class StoredStep(msgspec.Struct, frozen=True):
-    """One kept result: of a name and of arguments, which `digest` stands for."""
+    """One stored result, by name and arguments; `digest` identifies the arguments."""
 
     name: str
     digest: bytes
@@ -26,21 +26,21 @@ class StoredStep(msgspec.Struct, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True, tag=True):
-    """What earlier attempts kept."""
+    """The steps that earlier attempts stored."""
 
     steps: list[StoredStep]
 
 
 class KeepStep(msgspec.Struct, frozen=True, tag=True):
-    """Keep one result."""
+    """Store one result."""
 
     step: StoredStep
 
 
 async def recall_steps(database: Database, claimed: Claimed) -> list[StoredStep]:
-    """What earlier attempts of this generation kept.
+    """Return the steps that earlier attempts of this generation stored.
 
-    Nothing is asked where there was none.
+    A first attempt has none and makes no query.
     """
     if claimed.attempt == 1:
         return []
@@ -49,7 +49,7 @@ async def recall_steps(database: Database, claimed: Claimed) -> list[StoredStep]
 
 
 async def keep_step(database: Database, claimed: Claimed, step: StoredStep) -> None:
-    """Keep a result for later attempts; `LeaseLost` without the current lease."""
+    """Store a result for later attempts; `LeaseLost` without the current lease."""
     lease = (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
     row = await insistently(database, _KEEP_STEP, *lease, step.name, step.digest, step.output)
     if not row["is_held"]:

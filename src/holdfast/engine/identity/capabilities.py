@@ -1,6 +1,6 @@
-"""Capability tokens of this installation: made for claimed tasks, and read again, under a secret of the database's own.
+"""Capability tokens: sealed for claimed tasks and verified with a secret that the database stores.
 
-The secret is read once per process and belongs to no tenant, so this needs the database as the engine sees it.
+The secret is read once per process and belongs to no tenant, so this needs the engine's own database connection.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ _READ_SECRET = sql("read_secret")
 
 
 class Capabilities:
-    """Seals and unseals."""
+    """Seals and unseals capability tokens."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._secret = b""
 
     async def given_to(self, tasks: Iterable[HandedTask], tenant_id: int, token_id: str) -> list[HandedTask]:
-        """Claimed tasks of a tenant, each with the token of its attempt, good while the API token of this id is."""
+        """Return claimed tasks of a tenant, each with the token of its attempt, valid while the API token with this id
+        is."""
         secret = await self._own_secret()
         return [replace(task, capability_token=_sealed(task, tenant_id, token_id, secret)) for task in tasks]
 
     async def renewed(
         self, tenant_id: int, task_id: int, attempt: int, lease_expires_at: datetime, token_id: str
     ) -> str:
-        """The token of an attempt whose lease was extended, for one that outlives every time it was told."""
+        """Return a new token for an attempt whose lease was extended and which runs longer than its first token is
+        valid."""
         ends = end_of(lease_expires_at, None)
         return seal(Capability(tenant_id, task_id, attempt, ends, token_id), await self._own_secret())
 
     async def unseal(self, text: str) -> Capability | None:
-        """What a token says, if it is one of ours and has not ended."""
+        """Return the content of a token if it was sealed here and has not expired; else None."""
         return unseal(text, await self._own_secret(), at=time.time())
 
     async def _own_secret(self) -> bytes:
@@ -55,4 +57,4 @@ def _sealed(task: HandedTask, tenant_id: int, token_id: str, secret: bytes) -> s
 
 
 _end_of = lru_cache(16)(end_of)
-"""A batch is claimed in one moment, so its leases end together."""
+"""Cached, because all leases of a batch end at the same time."""

@@ -1,4 +1,5 @@
-"""Members: which accounts and domains of an issuer may sign in, to which tenant and as what. Changes are audited."""
+"""Members: which accounts and domains of an issuer may sign in, to which tenant and in which role. Changes are
+audited."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Where a person belongs, and as what."""
+    """The tenant and role of a person."""
 
     tenant_id: int
     role: Role
@@ -57,7 +58,7 @@ async def add_member(
     actor: str,
     reason: str = "",
 ) -> Member:
-    """Let one account (`subject`) or a whole hosted domain in. `google` stands for Google's issuer."""
+    """Add one account (`subject`) or a whole hosted domain. `google` is short for Google's issuer."""
     kind, issuer = valid_role(role), SHORT_ISSUERS.get(issuer, issuer)
     _require(issuer, subject, domain)
     if name:
@@ -65,7 +66,7 @@ async def add_member(
     async with database.transaction() as session:
         row = await session.fetchrow(_ADD, tenant_id, issuer, subject, domain, kind, name, actor)
         if row is None:
-            # Whose member it is elsewhere is nobody's business here.
+            # The error must not reveal that it is a member of another tenant.
             is_own = await session.fetchval(_IS_MEMBER, tenant_id, issuer, subject, domain)
             raise Conflict(
                 f"{subject or domain} of {issuer} {'is a member already' if is_own else 'cannot be added'}.",
@@ -106,7 +107,7 @@ def _fits(text: str, characters_max: int) -> bool:
 
 
 async def remove_member(database: Database, tenant_id: int, member_id: str, *, actor: str, reason: str = "") -> None:
-    """Let a member in no longer; servers notice within `auth.token_cache_seconds`."""
+    """Remove a member; servers apply it within `auth.token_cache_seconds`."""
     number = bounds.member_number(member_id)
     async with database.transaction() as session:
         row = await session.fetchrow(_REMOVE, tenant_id, number)
@@ -118,7 +119,7 @@ async def remove_member(database: Database, tenant_id: int, member_id: str, *, a
 
 
 async def list_members(database: Database, tenant_id: int, *, after: int = 0, limit: int = LIST_MAX) -> list[Member]:
-    """A page of those who may sign in to a tenant, after one of them."""
+    """Return a page of the members of a tenant, those after an id."""
     return [
         Member(**{**row, "member_id": str(row["member_id"])})
         for row in await database.fetch(_LIST, tenant_id, limit, after)
@@ -126,6 +127,9 @@ async def list_members(database: Database, tenant_id: int, *, after: int = 0, li
 
 
 async def find_membership(database: Database, person: Person) -> Membership | None:
-    """Where a person belongs: by their account, else by their domain; if that has a tenant, to no other."""
+    """Return the tenant and role of a person: by account, else by domain.
+
+    If the domain belongs to a tenant, an account entry counts only in that tenant.
+    """
     row = await database.fetchrow(_FIND, person.issuer, person.subject, person.domain)
     return None if row is None else Membership(tenant_id=row["tenant_id"], role=Role(row["role"]))

@@ -1,7 +1,7 @@
-"""Tenants: make them, list them, limit them; and find the one that an engine works for.
+"""Tenants: create, list and limit them, and find the tenant of an engine.
 
-A tenant is never deleted: its number stands in every row it ever wrote. Making and limiting tenants is the business of
-whoever runs the installation, and goes into the audit chain of the tenant that it concerns.
+A tenant is never deleted, because every row it wrote has its id. Only the operator of the installation creates and
+limits tenants; the changes are recorded in the audit chain of the tenant concerned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIMIT_MAX = 1_000_000_000
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant: its number and name, and at most how much of its work is queued and runs at once."""
+    """One tenant: id, name, limits on queued and running tasks, and their current numbers."""
 
     tenant_id: int
     name: str
@@ -42,7 +42,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_tenant(database: Database, name: str) -> TenantView:
-    """The tenant of that name, or `NotFound`."""
+    """Return the tenant with that name; raise `NotFound` if it does not exist."""
     row = await database.fetchrow(_FIND, name)
     if row is None:
         raise await _unknown(database, name)
@@ -50,12 +50,12 @@ async def find_tenant(database: Database, name: str) -> TenantView:
 
 
 async def list_tenants(database: Database) -> list[TenantView]:
-    """Every tenant, with what of its work is queued (counted to a bound for each lane) and runs."""
+    """Return every tenant, with its queued tasks (counted up to a bound per lane) and running tasks."""
     return [TenantView(**dict(row)) for row in await database.fetch(_LIST, COUNT_MAX)]
 
 
 async def create_tenant(database: Database, name: str, *, actor: str, reason: str) -> TenantView:
-    """Make a tenant; `Conflict` if the name is taken."""
+    """Create a tenant; `Conflict` if the name is taken."""
     name = bounds.valid_tenant(name)
     async with database.transaction() as session:
         row = await session.fetchrow(_CREATE, name)
@@ -76,9 +76,9 @@ async def limit_tenant(
     actor: str,
     reason: str,
 ) -> TenantView:
-    """Set limits of a tenant, None for none. What runs or is queued already stays.
+    """Set limits of a tenant; None removes one. Tasks that are already running or queued stay.
 
-    One that is not given is left as it is when this change has its turn, whatever others change at the same time.
+    A limit that is not given keeps its value, even if another transaction changes it concurrently.
     """
     given = {"max_running": max_running, "max_queued": max_queued}
     named = {what: limit for what, limit in given.items() if limit is not UNSET}

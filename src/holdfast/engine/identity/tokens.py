@@ -1,4 +1,5 @@
-"""API tokens: make one, list them, end one, find whose a presented one is. Making and ending are in the audit log."""
+"""API tokens: create, list and revoke them, and find the owner of a presented one. Creation and revocation are
+audited."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ QUEUES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedToken:
-    """A new token. `token` is shown this once; nobody can read it again."""
+    """A new token. `token` is returned only here and cannot be read again."""
 
     token: str
     token_id: str
@@ -43,7 +44,7 @@ class CreatedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenView:
-    """A token as lists show it: everything but its secret."""
+    """A token without its secret, for lists."""
 
     token_id: str
     name: str
@@ -59,7 +60,7 @@ class TokenView:
 
     @property
     def state(self) -> str:
-        """In one word, whether it opens anything."""
+        """Return the state in one word: active, expired or revoked."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.is_expired else "active"
@@ -67,7 +68,7 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """Whose token it is."""
+    """The tenant, name, role and queues of a token."""
 
     tenant_id: int
     name: str
@@ -86,7 +87,7 @@ async def create_token(
     actor: str,
     reason: str = "",
 ) -> CreatedToken:
-    """Make a token. `queues` are the only ones a worker may serve with it."""
+    """Create a token. A worker may serve only `queues` with it."""
     kind, served = valid_role(role), _queues(role, queues)
     bounds.valid_token_name(name)
     if expires_seconds is not None and not 0 < expires_seconds <= bounds.DELAY_SECONDS_MAX:
@@ -127,7 +128,7 @@ def _queues(role: str, queues: Sequence[str] | None) -> list[str] | None:
 
 
 async def revoke_token(database: Database, tenant_id: int, which: str, *, actor: str, reason: str = "") -> str:
-    """End a token, by its id or name; answers its id. Servers notice within `auth.token_cache_seconds`."""
+    """Revoke a token by its id or name; return its id. Servers apply it within `auth.token_cache_seconds`."""
     async with database.transaction() as session:
         rows = await session.fetch(_REVOKE, tenant_id, which, actor)
         if not rows:
@@ -154,14 +155,14 @@ async def revoke_token(database: Database, tenant_id: int, which: str, *, actor:
 async def list_tokens(
     database: Database, tenant_id: int, *, with_ended: bool = False, after: str | None = None, limit: int = LIST_MAX
 ) -> list[TokenView]:
-    """A page of the tokens that can be used, newest first, after one of them; with those that ended, if asked."""
+    """Return a page of the usable tokens, newest first, after an id; optionally with those that ended."""
     return [TokenView(**dict(row)) for row in await database.fetch(_LIST, tenant_id, with_ended, limit, after)]
 
 
 async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
-    """Whose token this is, if it is one and can be used; its use is written down once a minute."""
+    """Return the owner of a token if it exists and is usable; records its use at most once a minute."""
     row = await database.fetchrow(_READ, presented.token_id)
-    # Compared also where there is none: how long the answer takes says nothing about which ids exist.
+    # Compare even if there is no such token, so that the response time does not reveal which ids exist.
     is_right = hmac.compare_digest(presented.digest, bytes(32) if row is None else row["digest"])
     if row is None or not is_right:
         return None
@@ -172,10 +173,10 @@ async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
 
 
 async def is_in_use(database: Database, token_id: str) -> bool:
-    """Whether the token of this id could be used now."""
+    """Return whether the token with this id is usable now."""
     return await database.fetchrow(_READ, token_id) is not None
 
 
 async def has_token(database: Database) -> bool:
-    """Whether anybody could sign in with a token."""
+    """Return whether any usable token exists."""
     return bool(await database.fetchval(_HAS))

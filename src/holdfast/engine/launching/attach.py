@@ -1,8 +1,8 @@
-"""Attach: a task is reserved for a worker that is being launched, which swaps its one-shot token for a lease.
+"""Attach: a task is reserved for a worker that is being launched, which exchanges its one-time token for a lease.
 
-A reservation is the open attempt: unique per (task, attempt), outside the claim index, counted by limits. One that
-nobody attaches to in time is found by the reaper and is lost. Of the token only a hash is kept, and that until the
-worker calls.
+A reservation is the open attempt: unique per (task, attempt), outside the claim index, counted by limits. The reaper
+ends a reservation to which no worker attaches in time, as a loss. Only a hash of the token is stored, until the worker
+attaches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _READ_ATTACH = sql("read_attach")
 _WHY_NOT = sql("why_not_claimable")
 
 LAUNCHING_SECONDS = 60.0
-"""How long whoever made a reservation has it to himself, to launch; then another launcher may."""
+"""How long the launcher that made a reservation may launch exclusively; then another launcher may adopt it."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -47,9 +47,9 @@ async def reserve(
     launcher: str = "",
     holder: Any = None,
 ) -> Reservation | None:
-    """Set a queued task aside; None if it is not queued any more, or held back (paused, limited, its breaker open).
+    """Reserve a queued task. Return None if it is no longer queued, or is blocked (paused, limited, its breaker open).
 
-    With `attempt`, only if that is the one that comes next: who looked a while ago reserves nothing newer.
+    With `attempt`, reserve only if that attempt is next, so that a caller with old data reserves nothing newer.
     """
     if not session.is_in_transaction():
         async with session.transaction():
@@ -64,7 +64,7 @@ async def reserve(
         rooms = await trial_rooms(session, [found["breaker_id"]])
         granted = found["breaker_id"] if rooms.get(found["breaker_id"]) else 0
     token = secrets.token_urlsafe(32)
-    # A worker that may take longer to attach must find its token still good.
+    # The token must stay valid at least as long as a worker may take to attach.
     token_seconds = max(TOKEN_SECONDS, launch_seconds)
     of_launch = (attempt, launcher, token_hash(token), token_seconds, holder, LAUNCHING_SECONDS)
     row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
@@ -77,10 +77,10 @@ async def reserve(
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
-    """Turn a reservation into a lease; `LeaseLost` if its token was used or never good, or its time is over.
+    """Turn a reservation into a lease; `LeaseLost` if its token was used or is invalid, or its time is over.
 
-    A worker that has the lease of this attempt is given it again: it asks because the answer got lost.
-    `is_early` in its fields says that the launch was taken back and is due again: the worker may wait for that.
+    A worker that already has the lease of this attempt gets it again: it asks because the response was lost. `is_early`
+    in the error's fields means that the launch was taken back and is due again, so the worker may wait.
     """
     hashed = token_hash(token)
     row = await session.fetchrow(_ATTACH, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)

@@ -1,8 +1,9 @@
-"""Launching: slot, reservation, launch, in this order, and the way back from each; what the launching loop writes.
+"""Launch workers: slot, reservation, launch, in this order, and the way back from each; the writes of the launching
+loop.
 
-A slot is taken before there is a reservation, so a full launcher reserves nothing; who loses the reservation gives the
-slot back. A failed launch takes the reservation back with it: no attempt was made, so the same one is launched again.
-Every step is a transaction of its own, and what is left by a process that died between two is found from the rows.
+A slot is taken before the reservation, so a full launcher reserves nothing; a launcher that loses the reservation frees
+the slot. A failed launch also takes the reservation back: no attempt was made, so the same attempt is launched again.
+Each step is a transaction of its own, and the rows show what a process that died between two steps left.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ _LIST_LAUNCHES = sql("list_launches")
 _FINAL = Rule(code=LAUNCH_FAILED_CODE, reason=RetryReason.LAUNCH_FAILED, retry=False)
 
 SLOT_SECONDS = 30.0
-"""How long a slot is held for a reservation that is yet to be made."""
+"""How long a slot is reserved while its reservation is being made."""
 LAUNCH_BATCH = 50
 OVER_BATCH = 100
 
 
 class Launchable(msgspec.Struct, frozen=True):
-    """A queued task whose worker is to be launched, and the attempt that would be."""
+    """A queued task whose worker is to be launched, and its next attempt."""
 
     task_id: int
     attempt: int
@@ -83,7 +84,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 class EndedLaunch(msgspec.Struct, frozen=True):
-    """A launch whose attempt is over; `is_reported` if its worker said so itself."""
+    """A launch whose attempt has ended; `is_reported` if its worker reported the end itself."""
 
     task_id: int
     attempt: int
@@ -95,7 +96,7 @@ class EndedLaunch(msgspec.Struct, frozen=True):
 
 
 class OpenLaunch(msgspec.Struct, frozen=True):
-    """A launch that nobody attached to yet."""
+    """A launch to which no worker has attached yet."""
 
     task_id: int
     attempt: int
@@ -106,14 +107,14 @@ class OpenLaunch(msgspec.Struct, frozen=True):
 
 
 async def find_launchable(database: Database, *, limit: int = LAUNCH_BATCH) -> list[Launchable]:
-    """The next tasks to launch a worker for, at most `limit` of a lane."""
+    """Return the next tasks to launch a worker for, at most `limit` per lane."""
     return [Launchable(*row) for row in await database.fetch(_LAUNCHABLE, limit)]
 
 
 async def take_slot(database: Database, one: Launchable, *, slots: int) -> uuid.UUID | None:
-    """The holder of a slot taken for this launch, or None if all of them are."""
+    """Take a slot for this launch. Return its holder, or None if all slots are taken."""
     holder = uuid.uuid4()
-    # Two that look at once see the same free slot; who comes second looks again, and there are only so many slots.
+    # Two concurrent launchers may see the same free slot; the second tries again, at most once per slot.
     for _ in range(slots):
         taken = await database.fetch(
             _TAKE_SLOT, one.launcher, slots, one.tenant_id, one.task_id, one.attempt, holder, SLOT_SECONDS
@@ -130,7 +131,7 @@ async def free_slot(database: Database, holder: uuid.UUID) -> None:
 async def reserve_launch(
     database: Database, one: Launchable, holder: uuid.UUID, *, launch_seconds: float
 ) -> Launch | None:
-    """Reserve the attempt, unique per (task, attempt). Who comes second gives the slot back and does nothing."""
+    """Reserve the attempt, unique per (task, attempt). If another launcher was first, free the slot and return None."""
     async with database.transaction() as session:
         made = await reserve(
             session,
@@ -147,14 +148,14 @@ async def reserve_launch(
 
 
 async def launched(database: Database, launch: Launch, handle: str) -> None:
-    """Remember what the platform calls it."""
+    """Store the platform's handle of the launch."""
     await database.fetch(_LAUNCHED, launch.of.task_id, launch.of.attempt, launch.holder, handle)
 
 
 async def launch_failed(database: Database, catalog: Catalog, launch: Launch, error: str) -> Settled:
-    """Take a failed launch back: slot and reservation go, and the same attempt is launched again later, or fails.
+    """Take a failed launch back: free slot and reservation; the same attempt is launched again later, or fails.
 
-    Nothing happens if the worker came all the same, the task was canceled, or the reservation is over.
+    Does nothing if the worker attached all the same, the task was canceled, or the reservation has ended.
     """
     one = launch.of
     async with database.transaction() as session:
@@ -174,7 +175,7 @@ async def launch_failed(database: Database, catalog: Catalog, launch: Launch, er
 
 
 async def _fail(session: Session, catalog: Catalog, row: Any, failure: Failure) -> Settled:
-    """The launches were the retries, so no further attempt follows. No breaker counts it: the action never ran."""
+    """Fail the task for good: the launches were its retries. No breaker counts it, because the action never ran."""
     await catalog.learn((), [row["policy_id"]], session=session)
     policy = replace(catalog.policy(row["policy_id"]), rules=(_FINAL,))
     return await settle(session, catalog, [_report(row, Failed(failure), policy)])
@@ -204,13 +205,13 @@ async def adopt_launch(database: Database, launchers: Sequence[str]) -> Launch |
 
 
 async def open_launches(database: Database, launcher: str, *, asked_seconds: float) -> list[OpenLaunch]:
-    """Launches to ask the platform about, because nobody attached and nobody asked for a while."""
+    """Return launches to which no worker attached and whose platform was not queried for a while."""
     rows = await database.fetch(_LOOK_AT_LAUNCHES, launcher, asked_seconds, OVER_BATCH)
     return [OpenLaunch(*row) for row in rows]
 
 
 async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, detail: str) -> Settled:
-    """The platform says that the worker is gone and it never attached: lost, without waiting for the launch time."""
+    """Settle a launch as lost, because the platform reports that its worker stopped without attaching."""
     async with database.transaction() as session:
         row = await session.fetchrow(_LOCK_RESERVATION, one.task_id, one.attempt, one.lease_token)
         if row is None:
@@ -222,12 +223,12 @@ async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, det
 
 
 async def over_launches(database: Database, launcher: str) -> list[EndedLaunch]:
-    """Launches whose attempt is over: what was launched is to be stopped, and the launch forgotten."""
+    """Return launches whose attempt has ended: their workers are to be stopped and the launches deleted."""
     return [EndedLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, launcher, OVER_BATCH)]
 
 
 async def put_back_launch(database: Database, one: EndedLaunch) -> None:
-    """It could not be ended now: others go first."""
+    """Move a launch that could not be stopped now behind the others."""
     await database.fetch(_PUT_BACK_LAUNCH, one.task_id, one.attempt)
 
 
@@ -236,25 +237,25 @@ async def forget_launch(database: Database, one: EndedLaunch) -> None:
 
 
 async def tidy_launches(database: Database) -> None:
-    """Delete slots that nobody holds and tokens past their time."""
+    """Delete slots without a holder and expired tokens."""
     await database.fetch(_FREE_SLOTS)
     await database.fetch(_FORGET_TOKENS)
 
 
 async def launchers_wanted(database: Database) -> list[str]:
-    """Every launcher that some action names."""
+    """Return every launcher that an action names."""
     return [row[0] for row in await database.fetch(_LAUNCHERS_WANTED)]
 
 
 async def declare_launcher(
     database: Database, name: str, *, kind: str, slots: int, tenants: Sequence[str], actions: Sequence[str]
 ) -> None:
-    """Say that somebody here can launch with it, and for whom; none named means for all."""
+    """Register a launcher of this process, and the tenants and actions it serves; none named means all."""
     await database.fetch(_DECLARE_LAUNCHER, name, kind, slots, list(tenants), sorted(actions))
 
 
 class LaunchView(msgspec.Struct, frozen=True):
-    """One launch as people see it."""
+    """One launch, for display."""
 
     task_id: str
     attempt: int
@@ -275,7 +276,7 @@ _STATES = {"p": "launching", "l": "launched", "a": "attached", "f": "failed"}
 
 
 async def list_launches(database: Database, tenant_id: int, *, limit: int) -> list[LaunchView]:
-    """What is being launched, or was and is not over."""
+    """Return the launches in progress and those whose attempt has not ended."""
     rows = await database.fetch(_LIST_LAUNCHES, tenant_id, limit)
     return [
         LaunchView(

@@ -1,9 +1,9 @@
-"""Breakers: count how attempts of guarded actions end, open and close, grant trials, and let people steer.
+"""Circuit breakers: count the outcomes of guarded actions, open and close, grant trials, and let operators override.
 
-Counting is part of settling, for actions that have a breaker and nobody else: one statement more per batch. That is
-cheaper than a pass over recent failures, which would have to find the successes beside them too, and a breaker opens
-with the failure that was one too many, not at the next pass. The rule is `core.circuit`; every write names the state
-and the spell it rests on, so two workers that see the same failures open a breaker once.
+Counting is part of settling, only for actions that have a breaker: one more statement per batch. That is cheaper than a
+pass over recent failures, which would also have to find the successes, and a breaker opens with the failure that
+exceeds its share, not at the next pass. `core.limits.breaker` has the rule. Every write names the state and period that
+it is based on, so two workers that see the same failures open a breaker once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STEERING = {
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """One attempt of a guarded action that completed, failed or timed out; `failure` says what a retry could mend."""
+    """One attempt of a guarded action that completed, failed or timed out; `failure` is set if a retry could fix it."""
 
     task_id: int
     attempt: int
@@ -54,9 +54,9 @@ class EndedAttempt:
 
 
 async def count(session: Session, ended: Sequence[EndedAttempt]) -> list[int]:
-    """Count outcomes just settled in this transaction; answers lanes that may run again because a breaker closed.
+    """Count outcomes settled in this transaction. Return the lanes that may run again because a breaker closed.
 
-    The last step of settling: what is locked here is locked by everybody after tasks and runs.
+    This is the last step of settling: breakers are locked after tasks and runs everywhere.
     """
     rows = await session.fetch(
         _TALLY,
@@ -111,7 +111,7 @@ async def _judge_trials(session: Session, row: Any, cause: str) -> list[int]:
 
 
 async def read_windows(session: Session | Database, guard_ids: Sequence[int]) -> Mapping[int, list[Slice]]:
-    """What guards counted, slice by slice."""
+    """Return the counters of breakers or quotas, slice by slice."""
     found: dict[int, list[Slice]] = {}
     for row in await session.fetch(_WINDOWS, list(guard_ids)):
         found.setdefault(row["guard_id"], []).append(Slice(row["slice"], row["whole"], row["part"]))
@@ -119,10 +119,10 @@ async def read_windows(session: Session | Database, guard_ids: Sequence[int]) ->
 
 
 async def trial_rooms(session: Session, breaker_ids: Sequence[int]) -> dict[int, int]:
-    """How many trials breakers grant now, inside the caller's transaction, which holds off everybody else's.
+    """Return how many trials breakers grant now. The caller's transaction excludes all others from granting.
 
-    One whose time has come becomes half-open here. One that is open grants none, nor does one whose trials another
-    transaction counts: that one is not in the answer.
+    A breaker whose time has come becomes half-open here. An open breaker grants none. A breaker that another
+    transaction has locked is missing from the result.
     """
     assert session.is_in_transaction()
     ordered = [row["breaker_id"] for row in await session.fetch(_TRY_TRIALS, sorted(breaker_ids))]
@@ -136,7 +136,8 @@ async def trial_rooms(session: Session, breaker_ids: Sequence[int]) -> dict[int,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerView:
-    """A breaker as people see it. `attempts`, `failures` and `cause` say why it opened; `counted` is the window now."""
+    """A breaker, for display. `attempts`, `failures` and `cause` state why it opened; `counted_*` is the current
+    window."""
 
     action: str
     state: str
@@ -159,7 +160,7 @@ class BreakerView:
 
 
 async def show_breaker(database: Database, tenant_id: int, action: str) -> BreakerView:
-    """The breaker of an action, or `NotFound`."""
+    """Return the breaker of an action; raise `NotFound` if it has none."""
     found = await find_breaker(database, tenant_id, action)
     if found is None:
         raise _missing(action)
@@ -167,7 +168,7 @@ async def show_breaker(database: Database, tenant_id: int, action: str) -> Break
 
 
 async def find_breaker(database: Database, tenant_id: int, action: str) -> BreakerView | None:
-    """The breaker of an action, if it has one."""
+    """Return the breaker of an action, or None."""
     row = await database.fetchrow(_SHOW, tenant_id, action)
     if row is None:
         return None
@@ -181,7 +182,8 @@ async def find_breaker(database: Database, tenant_id: int, action: str) -> Break
 async def steer(
     engine: Engine, tenant_id: int, action: str, to: CircuitState, *, actor: str, reason: str
 ) -> BreakerView:
-    """Open a breaker until somebody closes it, close it, or have it tried now (`HALF_OPEN`). It counts anew."""
+    """Open a breaker until it is closed by hand, close it, or try it now (`HALF_OPEN`). Its counters start again at
+    zero."""
     async with engine.database.transaction() as session:
         row = await session.fetchrow(_STEER, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
         if row is None:

@@ -1,6 +1,6 @@
-"""Guard: a worker says which of its actions have a breaker or a quota. The last one to say so is right.
+"""Store the breakers and quotas that a worker declares for its actions. The last declaration wins.
 
-Nothing is written where nothing changed, so the workers of a fleet may all say it, and a breaker that is open stays so.
+Nothing is written if nothing changed, so all workers of a fleet may declare the same, and an open breaker stays open.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ACTOR = "declaration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """What holds an action back when too much of it fails."""
+    """The breaker and quota of an action."""
 
     breaker: Breaker | None = None
     quota: Quota | None = None
 
 
 async def declare_guards(engine: Engine, tenant_id: int, guards: Mapping[str, Guards]) -> None:
-    """Store the breakers and quotas of these actions, and forget those they have no longer."""
+    """Store the breakers and quotas of these actions, and delete those that they no longer declare."""
     rows = await engine.database.fetch(_READ_GUARDED, tenant_id, list(guards))
     known = {row["action"]: (row["has_breaker"], row["has_quota"]) for row in rows}
     for action, guard in guards.items():

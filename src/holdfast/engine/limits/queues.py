@@ -1,6 +1,6 @@
-"""Queues: pause, resume and limit them, saying who and why; and how full they are.
+"""Queues: pause, resume and limit them, with actor and reason, and list them with their task counts.
 
-How full is what `counts` finds: to a bound, and a count that may be short says so.
+Counts are bounded (see `counts`); a count that may be too low is named in `partial`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PER_SECOND_MAX = 1_000_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """One queue as people see it.
+    """One queue, for display.
 
-    Counts go to bounds far above what most have; `partial` names those that may be short therefore. `completed`,
-    `failed` and `canceled` are of kept history; they and `blocked` are None where history was not asked for. `queued`
+    Counts have bounds far above what most queues reach; `partial` names those that may be too low. `completed`,
+    `failed` and `canceled` count the kept history; they and `blocked` are None if history was not requested. `queued`
     includes the `delayed`.
     """
 
@@ -62,13 +62,13 @@ class QueueView:
     workers: int
     oldest_seconds: float | None
     retry_quota: str | None = None
-    """The quota on its retries as people read it: `100 per minute`."""
+    """The quota on its retries as text: `100 per minute`."""
 
 
 async def list_queues(
     database: Database, tenant_id: int, *, name: str | None = None, with_history: bool = True
 ) -> list[QueueView]:
-    """Every queue (or one) with its counts; without history they are a glance, counted to smaller bounds."""
+    """Return every queue (or one) with its counts; without history, smaller bounds apply."""
     bounds = LISTED if with_history else GLANCED
     async with database.transaction() as session:
         counts = await count_queues(session, tenant_id, bounds, with_history=with_history)
@@ -101,7 +101,7 @@ def _view(row: Any, counts: Counts, retry_quota: str | None, *, with_history: bo
 
 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
-    """Pause a queue, or say why one that is paused stays so; False if neither changed anything."""
+    """Pause a queue, or change the reason of a paused one. Return False if nothing changed."""
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
@@ -112,7 +112,7 @@ async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason
 
 
 async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
-    """Resume a queue and wake its workers; False if it was not paused."""
+    """Resume a queue and wake its workers; return False if it was not paused."""
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
@@ -133,10 +133,10 @@ async def limit(
     actor: str,
     reason: str,
 ) -> None:
-    """Set limits of a queue; None lifts one.
+    """Set limits of a queue; None removes one.
 
-    A queue that nobody used yet is made: limits may be set before the first worker or task. One that is not given is
-    left as it is when this change has its turn, whatever others change at the same time.
+    The queue is created if it does not exist: limits may be set before the first worker or task. A limit that is not
+    given keeps its value, even if another transaction changes it concurrently.
     """
     if isinstance(max_running, int) and not 1 <= max_running <= RUNNING_MAX:
         raise Invalid(
@@ -161,12 +161,12 @@ async def limit(
 
 
 async def ensure(database: Database, tenant_id: int, name: str) -> None:
-    """Make a queue that is not there yet."""
+    """Create a queue if it does not exist."""
     await database.fetch(_ENSURE, tenant_id, name)
 
 
 async def _set(session: Session, tenant_id: int, name: str) -> dict[str, Any]:
-    """What is set on a queue, under its lock."""
+    """Return the settings of a queue, under its lock."""
     return dict(await session.fetchrow(_LOCK_QUEUE, tenant_id, name))
 
 
@@ -179,12 +179,12 @@ async def _record(
 
 
 async def queue_names(database: Database, tenant_id: int) -> list[str]:
-    """The names of the first thousand queues."""
+    """Return the names of the first thousand queues."""
     return [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
 
 
 async def require_queue(database: Database, tenant_id: int, name: str) -> None:
-    """`NotFound` with the nearest name if there is no such queue."""
+    """Raise `NotFound`, with the nearest name, if there is no such queue."""
     if await database.fetchval(_FIND, tenant_id, name):
         return
     names = await queue_names(database, tenant_id)

@@ -1,4 +1,4 @@
-"""Quotas: set and lift them for a queue, an action or the tenant, saying who and why; and how much room they have."""
+"""Retry quotas: set and remove them for a queue, an action or the tenant, with actor and reason, and show their use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HASTEN_BATCH = 5_000
 
 
 async def read_meters(session: Session, lane_ids: Sequence[int]) -> list[Meter]:
-    """The quotas over these lanes with what they counted, locked until the caller's transaction ends."""
+    """Return the quotas over these lanes with their counters, locked until the caller's transaction ends."""
     rows = await session.fetch(_LOCK, list(lane_ids))
     windows = await read_windows(session, [row["quota_id"] for row in rows])
     return [
@@ -52,9 +52,9 @@ async def set_quota(
     actor: str,
     reason: str,
 ) -> bool:
-    """Set (or lift, with None) the quota of a queue, of an action, or of the tenant; False if nothing changed.
+    """Set (or remove, with None) the quota of a queue, an action or the tenant. Return False if nothing changed.
 
-    Retries that the old one held back are due again, and meet the new one.
+    Retries that the old quota postponed become due again and are checked against the new one.
     """
     async with engine.database.transaction() as session:
         is_changed = await _store(session, tenant_id, quota, queue, action, actor=actor, reason=reason)
@@ -72,8 +72,8 @@ async def change_quota(
     actor: str,
     reason: str,
 ) -> bool:
-    """Make another quota of the one that a queue, or the tenant, has when this change has its turn, whatever others
-    change at the same time; False if nothing changed."""
+    """Derive a new quota from the current one of a queue or the tenant, under a lock, so that concurrent changes are
+    not lost. Return False if nothing changed."""
     async with engine.database.transaction() as session:
         is_changed = await change_quota_in(session, tenant_id, change, queue=queue, actor=actor, reason=reason)
     if is_changed:
@@ -90,7 +90,7 @@ async def change_quota_in(
     actor: str,
     reason: str,
 ) -> bool:
-    """Change a quota in the caller's transaction, who then has the retries that the old one held back become due."""
+    """Change a quota in the caller's transaction. The caller then makes the postponed retries due."""
     await session.fetch(_LOCK_PARTS, tenant_id)
     row = await session.fetchrow(_NOW, tenant_id, queue)
     changed = change(None if row is None else _quota(row))
@@ -132,7 +132,7 @@ async def _hasten(database: Database, tenant_id: int, queue: str | None, action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaView:
-    """A quota as people see it: whose, how much, how much of it is used in the window now, and when there is room."""
+    """A quota, for display: its scope, its limit, its use in the current window, and when there is capacity again."""
 
     scope: str
     name: str
@@ -149,19 +149,19 @@ class QuotaView:
 
     @property
     def text(self) -> str:
-        """`100 per minute`."""
+        """Return the quota as text: `100 per minute`."""
         return str(Quota(retries=self.retries, share=self.share, window_seconds=self.window_seconds))
 
 
 async def list_quotas(database: Database, tenant_id: int, *, lane_id: int | None = None) -> list[QuotaView]:
-    """Every quota of a tenant, or those over one lane."""
+    """Return every quota of a tenant, or those over one lane."""
     rows = await database.fetch(_SHOW, tenant_id, lane_id)
     windows = await read_windows(database, [row["quota_id"] for row in rows])
     return [_view(row, windows.get(row["quota_id"], [])) for row in rows]
 
 
 async def queue_quotas(session: Session, tenant_id: int) -> dict[str, str]:
-    """The quotas of a tenant's queues by name, as people read them: `100 per minute`."""
+    """Return the quotas of a tenant's queues by name, as text: `100 per minute`."""
     return {
         row["name"]: str(_quota(row)) for row in await session.fetch(_SHOW, tenant_id, None) if row["scope"] == "queue"
     }

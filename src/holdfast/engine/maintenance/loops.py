@@ -1,7 +1,7 @@
-"""The repair loops: reap, reconcile, sweep, vacuum, retain and more, each a bounded pass at its own pace.
+"""The maintenance loops: reap, reconcile, sweep, vacuum, retention and others, each a bounded pass at its own interval.
 
 Any number of processes may run them; the result is the same as with one. They are engine code, not tasks, and need no
-user code. A pass that fails is logged and tried again at its next turn.
+user code. A pass that fails is logged and repeated at its next interval.
 """
 
 from __future__ import annotations
@@ -47,28 +47,27 @@ REPUBLISH_SECONDS = 5.0
 RETAIN_SECONDS = 60.0
 COUNT_SECONDS = 10.0
 EPOCH_SECONDS = 2.0
-"""New connections look for themselves; behind a pooler an old one may lead to another server."""
+"""New connections are checked when they open; a pooler may route an old one to another server."""
 DATASETS_SECONDS = 5.0
 DUE_SECONDS_MIN = 0.02
 STUCK_SECONDS = 60.0
-"""For so long a lease that could not be settled is left out: at the head of every batch it would slow all others."""
+"""How long a lease that could not be settled is skipped: at the head of every batch it would slow down all others."""
 BUSY_SECONDS = 2.0
-"""For so long a node is left out whose run somebody held."""
+"""How long a node is skipped whose run was locked."""
 CAMPAIGN_SECONDS = 0.25
 CAMPAIGN_REST = 14.0
-"""Campaigns rest fourteen times as long as a pass over them took: together they have a fifteenth of one connection's
-time, whoever makes the passes."""
+"""Campaigns rest fourteen times as long as a pass over them took, so together they use a fifteenth of one connection's
+time, whichever processes run the passes."""
 REST = 10.0
 REST_SECONDS_MAX = 30.0
 """A pass that found nothing more to do rests ten times as long as it took: while an old snapshot keeps dead rows, a
-look at the hot table passes all of them, and looks must not take the time of the work. The reaper rests half a lease at
-most."""
+query of the hot table reads all of them, and must not slow down the tasks. The reaper rests half a lease at most."""
 PAGE_SECONDS = 0.05
-"""Between two pages of a sweep: it takes its turn beside the work it brings back."""
+"""Pause between two pages of a sweep, so that it does not compete with the tasks that it requeues."""
 
 
 class Loops:
-    """`run()` until cancelled, or single passes from a test."""
+    """All maintenance loops. Call `run()` until cancelled, or single passes from a test."""
 
     def __init__(self, engine: Engine, *, campaign_rest: float = CAMPAIGN_REST) -> None:
         self._engine = engine
@@ -81,7 +80,8 @@ class Loops:
         self._busy: set[int] = set()
         self._busy_until = 0.0
         self._clock: ClockWatch | None = None
-        """Set where passes are repeated: a single one has nothing to compare the database's clock with."""
+        """Set only where passes are repeated: a single pass has no earlier reading of the database's clock to compare
+        with."""
         self._guarded = Guarded(EgressRules.of(engine.settings.egress))
         self._deliveries = Deliveries(engine, self._guarded)
 
@@ -93,13 +93,13 @@ class Loops:
             await self._guarded.close()
 
     def watch_clock(self) -> None:
-        """From now on, compare the database's clock with this process's own between two passes of the reaper."""
+        """Compare the database's clock with this process's clock between two passes of the reaper from now on."""
         self._clock = ClockWatch()
 
     async def _run(self) -> None:
         self.watch_clock()
         loops = self._settings.loops
-        # A lease of a second wants a reaper that looks more often than once a second.
+        # A lease of one second needs a reaper that runs more often than once a second.
         reap_seconds = min(loops.reap_seconds, self._settings.worker.lease_seconds / 4)
         async with asyncio.TaskGroup() as group:
             group.create_task(
@@ -118,7 +118,7 @@ class Loops:
             group.create_task(self._repeat("epoch", self.epoch, EPOCH_SECONDS))
             group.create_task(self._repeat("datasets", self.sweep_datasets, DATASETS_SECONDS))
             webhooks = self._settings.webhooks
-            # Reporters are no requests: what is needed to make those need not be installed.
+            # Reporters make no HTTP requests, so they work without the HTTP client being installed.
             if is_possible() or webhooks.reporters or self._settings.is_local:
                 group.create_task(self._repeat("webhooks", self.deliver, webhooks.look_seconds))
             if is_possible():
@@ -127,7 +127,7 @@ class Loops:
                 group.create_task(Relay(self._engine).run())
 
     async def reap(self) -> float | None:
-        """End what nobody can be running; at once again while there is a full batch."""
+        """End attempts without a valid lease; repeat at once after a full batch."""
         if time.monotonic() >= self._stuck_until:
             self._stuck.clear()
         if time.monotonic() >= self._busy_until:
@@ -151,13 +151,14 @@ class Loops:
         return 0.0 if reaped.is_full else None
 
     async def retire_worker(self) -> float | None:
-        """End what workers held that are known to be dead; at once again while there is a full batch."""
+        """End the attempts of workers known to be dead; repeat at once after a full batch."""
         reaped = await reap_once(self._engine.database, self._engine.catalog, by_time=False)
         await publish_and_propagate(self._engine, reaped.settled.notifications)
         return 0.0 if reaped.is_full else None
 
     async def _is_clock_steady(self) -> bool:
-        """Whether leases may be judged by the database's clock: not for one lease after it was set forward."""
+        """Return whether leases may be ended by the database's clock: not for one lease time after it was set
+        forward."""
         if self._clock is None:
             return True
         asked_at = time.monotonic()
@@ -172,7 +173,7 @@ class Loops:
         return self._clock.is_steady(answered_at)
 
     async def reconcile(self) -> float | None:
-        """Promote what is due; come back when the next one is."""
+        """Promote due tasks; return when the next one is due."""
         promoted = await reconcile_once(self._engine.database)
         self._engine.notifier.notify(lanes=promoted.lanes)
         if promoted.count + promoted.held == PROMOTE_BATCH:
@@ -181,8 +182,7 @@ class Loops:
         return None if due is None else max(DUE_SECONDS_MIN, due)
 
     async def runs(self) -> float | None:
-        """Tell what runs have to tell each other: ends to parents, events to waits, cancels and pauses to what they
-        started."""
+        """Propagate between runs: ends to parents, events to waits, cancellations and pauses to child runs."""
         database, catalog = self._engine.database, self._engine.catalog
         notifications = await answer_once(database, catalog)
         notifications = notifications.and_(await retry_children_once(database, catalog))
@@ -199,7 +199,7 @@ class Loops:
         return None
 
     async def schedule(self) -> float | None:
-        """Fire the slots that have come; come back when the next one does."""
+        """Fire due slots; return when the next one is due."""
         database, grace = self._engine.database, self._settings.worker.cancel_grace_seconds
         scheduled = await schedule_once(database, self._engine.catalog, grace_seconds=grace)
         await publish_and_propagate(self._engine, scheduled.notifications)
@@ -207,20 +207,20 @@ class Loops:
         return None if due is None else max(DUE_SECONDS_MIN, due)
 
     async def republish(self) -> float | None:
-        """Announce queued work again in case its wake-up was lost, and show silent workers as lost."""
+        """Notify lanes with queued tasks again, in case a notification was lost, and mark silent workers as lost."""
         self._engine.notifier.notify(lanes=await unclaimed_lanes(self._engine.database))
         await lose_workers_once(self._engine.database, silent_seconds=self._engine.silent_seconds)
         return None
 
     async def sweep(self) -> float | None:
-        """Judge the next page of dead letters; soon again while there is another."""
+        """Sweep the next page of dead letters; repeat soon if there is another."""
         swept = await sweep_once(self._engine.database, self._engine.catalog, after=self._swept_to)
         self._swept_to = swept.after
         await publish_and_propagate(self._engine, swept.notifications)
         return PAGE_SECONDS if swept.after else None
 
     async def campaigns(self) -> float | None:
-        """Move every campaign one step; soon again while one is under way."""
+        """Advance every campaign one step; repeat soon while one is in progress."""
         engine = self._engine
         silent_seconds = engine.silent_seconds
         moved = await campaigns_once(
@@ -230,7 +230,7 @@ class Loops:
         return CAMPAIGN_SECONDS if moved.under_way else None
 
     async def repair_letters(self) -> float | None:
-        """Bring letters up to date that a settlement did not update; soon again while there are more."""
+        """Repair dead letters that a settlement did not update; repeat soon if there are more."""
         return PAGE_SECONDS if await repair_letters_once(self._engine.database) >= REPAIR_BATCH else None
 
     async def vacuum(self) -> float | None:
@@ -238,24 +238,24 @@ class Loops:
         return None
 
     async def retain(self) -> float | None:
-        """Forget what is older than history; soon again while there is more."""
+        """Delete history beyond its retention; repeat soon if there is more."""
         database, days = self._engine.database, self._settings.loops.retention_days
         retained = await retain_once(database, days=days)
         is_behind = await forget_commits_once(database, days=days) or retained.is_behind
         return PAGE_SECONDS if is_behind else None
 
     async def count(self) -> float | None:
-        """Add up what completed, for who asks later."""
+        """Add up completed tasks, so that later counts are cheap."""
         await count_once(self._engine.database)
         return None
 
     async def epoch(self) -> float | None:
-        """Notice that PostgreSQL is another server than before."""
+        """Detect that PostgreSQL is another server than before."""
         await self._engine.look()
         return None
 
     async def sweep_datasets(self) -> float | None:
-        """Delete what nobody will commit, take back what runs owe, and finish what a rollback left to do."""
+        """Delete staged rows that will not be committed, delete rows that re-driven runs owe, and finish rollbacks."""
         engine = self._engine
         grace = self._settings.worker.cancel_grace_seconds
         done = await finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
@@ -264,12 +264,12 @@ class Loops:
         return 0.0 if await sweep_stages_once(engine.database) == SWEEP_BATCH or is_full else None
 
     async def deliver(self) -> float | None:
-        """Begin to send events to webhooks that are due."""
+        """Start deliveries of events to webhooks that are due."""
         await self._deliveries.begin()
         return None
 
     async def probe(self) -> float | None:
-        """Ask workers that offer a URL whether they are well."""
+        """Probe the workers that offer a URL."""
         await probe_once(self._engine, self._guarded)
         return None
 
@@ -291,7 +291,7 @@ class Loops:
             except ANY_DB_ERROR as error:
                 outage.failed(name, error)
             except Exception:
-                # A row that cannot be read, or a bug of ours: no reason for the other passes to end.
+                # A row cannot be read, or this is a bug; the other loops must go on.
                 log.exception("%s pass failed, will try again", name)
             await asyncio.sleep(
                 _pause(seconds, pause, rest=min(rest_max, REST * (time.monotonic() - began))) * random.uniform(0.8, 1.0)
@@ -299,5 +299,6 @@ class Loops:
 
 
 def _pause(seconds: float, asked: float | None, *, rest: float) -> float:
-    """How long a loop of this pace waits after a pass that asked to come back after so long, if it did."""
+    """Return the pause after a pass: the requested one if it is shorter than the interval, else the interval or the
+    rest."""
     return asked if asked is not None and asked < seconds else max(seconds, rest)

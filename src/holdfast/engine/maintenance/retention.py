@@ -1,10 +1,10 @@
-"""Retain and vacuum: keep history as long as promised and the hot table small.
+"""Retention and vacuum: keep history as long as promised, and the hot table small.
 
-Ids come in blocks; a block is one partition each of `body`, `attempt` and `node`. Each day begins a new block, so
-history goes by dropping partitions. Work that is not over stays, and so does a failure that was not dealt with: it is
-run again, called resolved (`dead ignore --resolved`) or deleted (`dead delete`). What stays is copied into new
-partitions for the same ids, and everything else of its block goes. What lies in no block is forgotten in batches, from
-the oldest on; a pass makes a bounded number of them, and says if more are left.
+Ids are assigned in blocks; a block is one partition each of `body`, `attempt` and `node`. Each day begins a new block,
+so history is deleted by dropping partitions. Tasks that have not ended stay, and so do unresolved failures, until they
+are re-driven, resolved (`dead ignore --resolved`) or deleted (`dead delete`). Rows that stay are copied into new
+partitions for the same ids, and the rest of their block is dropped. Rows outside of blocks are deleted in batches,
+oldest first; a pass makes a bounded number of batches and reports whether more are left.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ _LIVE_IS_DIRTY = sql("live_is_dirty")
 
 FORGET_BATCH = 10_000
 BATCHES_MAX = 10
-"""So many batches of a kind in one pass: it takes its turn beside the others, and comes back at once."""
+"""Batches of one kind per pass, so that the other kinds have their turn; the loop repeats at once."""
 KEPT_MAX = 100_000
-"""So many ids of an old block are copied at most, while readers wait; where more are needed, the block stays whole."""
+"""How many ids of an old block are copied at most, because readers wait meanwhile. If more are needed, the whole block
+stays."""
 SLOTS_MAX = 1_000
 SLOTS_MIN = 10
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
-    """How many blocks a pass dropped, of how many it kept only what is needed, and whether it left batches."""
+    """How many blocks a pass dropped and how many it compacted, and whether batches are left."""
 
     dropped: int
     copied: int = 0
@@ -56,9 +57,9 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def retain_once(database: Database, *, days: float) -> Retained:
-    """Begin today's block, forget what is older than `days`."""
+    """Begin today's block, and delete what is older than `days`."""
     is_new_day = await begin_today(database)
-    # Events are what completions are counted by.
+    # Count completions before deleting the events that they are counted from.
     await database.fetch(_COUNT_COMPLETED, True)
     is_behind = await _forget_events(database, days)
     for statement, *arguments in ((_FORGET_LETTERS, days), (_FORGET_REQUEST_KEYS,)):
@@ -72,8 +73,8 @@ async def retain_once(database: Database, *, days: float) -> Retained:
 
 
 async def _forget_events(database: Database, days: float) -> bool:
-    """Forget old events, from the first on; answers whether there are more. Each batch begins behind the last: what was
-    deleted is in the way until a vacuum comes."""
+    """Delete old events, oldest first; return whether there are more. Each batch begins after the last, because deleted
+    rows slow the scan down until a vacuum."""
     last: tuple[str, int] = ("0", 0)
     for _ in range(BATCHES_MAX):
         row = await database.fetchrow(_FORGET_EVENTS, days, FORGET_BATCH, *last)
@@ -84,8 +85,8 @@ async def _forget_events(database: Database, days: float) -> bool:
 
 
 async def _forget_signals(database: Database, days: float) -> bool:
-    """Forget old signals, from the first on; answers whether there are more. Those that an open run may wait for stay,
-    so each batch begins behind the last."""
+    """Delete old signals, oldest first; return whether there are more. Signals that an open run may wait for stay, so
+    each batch begins after the last."""
     last = 0
     for _ in range(BATCHES_MAX):
         row = await database.fetchrow(_FORGET_SIGNALS, days, FORGET_BATCH, last)
@@ -96,7 +97,7 @@ async def _forget_signals(database: Database, days: float) -> bool:
 
 
 async def _forget(database: Database, statement: str, *arguments: Any) -> bool:
-    """Forget batch by batch; answers whether there are more."""
+    """Delete batch by batch; return whether there are more."""
     for _ in range(BATCHES_MAX):
         if await database.fetchval(statement, *arguments, FORGET_BATCH) < FORGET_BATCH:
             return False
@@ -104,7 +105,7 @@ async def _forget(database: Database, statement: str, *arguments: Any) -> bool:
 
 
 async def begin_today(database: Database) -> bool:
-    """Give today's ids a block of their own, unless another process is about to; answers whether it made one."""
+    """Begin a block for today's ids, unless another process is doing it. Return whether this one did."""
     is_new_day = False
     async with database.transaction() as session:
         if await session.fetchval(_LOCK_BLOCKS) and await session.fetchval(_BLOCK_AGE):
@@ -118,16 +119,16 @@ async def begin_today(database: Database) -> bool:
 
 
 class _InUse(Exception):
-    """Something of a block was run again while it was about to be dropped."""
+    """A task of a block was re-driven while the block was about to be dropped."""
 
 
 async def drop_old(database: Database, *, days: float) -> int:
-    """Drop blocks of finished history; answers how many are gone."""
+    """Drop blocks of finished history; return how many."""
     return (await fold_old(database, days=days)).dropped
 
 
 async def fold_old(database: Database, *, days: float) -> Retained:
-    """Drop what is not needed of old blocks, each in its own short transaction."""
+    """Drop or compact old blocks, each in its own short transaction."""
     done = {"dropped": 0, "copied": 0}
     for row in await database.fetch(_OLD_BLOCKS, days):
         try:
@@ -138,7 +139,7 @@ async def fold_old(database: Database, *, days: float) -> Retained:
         except _InUse:
             break
         except LOCK_CONFLICT as error:
-            # Whoever was quicker goes first; the next pass looks again.
+            # Another transaction has the lock; the next pass tries again.
             log.warning("old history is in use and stays for now: %s", error)
             break
         if came_to in done:
@@ -155,7 +156,7 @@ async def _fold(session: Session, block: int, days: float) -> str:
 
 
 async def vacuum_once(database: Database) -> bool:
-    """Vacuum the hot table if it changed much: autovacuum comes once a minute, a busy queue turns over in seconds."""
+    """Vacuum the hot table if it changed much: autovacuum runs once a minute, a busy queue turns over in seconds."""
     if not await database.fetchval(_LIVE_IS_DIRTY):
         return False
     try:

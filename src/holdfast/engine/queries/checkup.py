@@ -1,4 +1,5 @@
-"""Check up: whether a database is fit for this engine and whether work flows, each finding with its fix. Reads only."""
+"""Check-up: whether a database is fit for this engine and whether tasks make progress; each finding has its fix.
+Read-only."""
 
 from __future__ import annotations
 
@@ -42,11 +43,11 @@ BLOAT_BYTES_MIN = 64 * 1024 * 1024
 BYTES_PER_ROW_MAX = 4096
 SEQUENCE_SHARE_MAX = 0.5
 REPLACED_SECONDS = 7 * 86_400.0
-"""For so long a check-up says that the server was replaced."""
+"""How long a check-up reports that the server was replaced."""
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -55,7 +56,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at; `fix` is empty when it is well."""
+    """The result of one check; `fix` is empty when it is OK."""
 
     name: str
     level: Level
@@ -64,7 +65,7 @@ class Finding:
 
 
 def finding(name: str, is_well: bool, detail: str, fix: str, *, otherwise: Level = Level.WARNING) -> Finding:
-    """A finding that carries its fix only when something is wrong."""
+    """Build a finding that has its fix only when something is wrong."""
     return (
         Finding(name=name, level=Level.OK, detail=detail)
         if is_well
@@ -75,9 +76,10 @@ def finding(name: str, is_well: bool, detail: str, fix: str, *, otherwise: Level
 async def check_up(
     database: Database, *, now: datetime, carrier: str = POSTGRES, silent_seconds: float = SILENT_SECONDS_MIN
 ) -> list[Finding]:
-    """Look at the server, the schema, the rights and the flow of work. `now` is this machine's clock.
+    """Check the server, the schema, the privileges and the progress of tasks. `now` is this machine's clock.
 
-    `carrier` is what this process was told to use for wake-ups; who was silent for longer is no worker to count on.
+    `carrier` is the wake-up carrier that this process is configured for. Workers without a heartbeat for longer than
+    `silent_seconds` are not counted as live.
     """
     found = [*_server(await database.fetchrow(_SERVER), now=now), await _notifications(database)]
     try:
@@ -227,7 +229,8 @@ def _rights(row: Any) -> Iterator[Finding]:
 
 
 def _instant(row: Any) -> Finding:
-    """Leases, due times and schedules go by one function; a test kit replaces it, and may have died before its end."""
+    """Check that `holdfast.instant()` is the original: leases, due times and schedules use it. A test kit replaces it,
+    and may have died before it put it back."""
     ahead = row["ahead_seconds"]
     off = f"{human(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else "with it for now"
     return finding(
@@ -240,7 +243,7 @@ def _instant(row: Any) -> Finding:
 
 
 def _epoch(row: Any) -> Finding:
-    """Which server this is: whether it was replaced lately, and whether that would be noticed."""
+    """Report which server this is, whether it was replaced recently, and whether a replacement would be detected."""
     detail = f"epoch {row['epoch']}, {CAUSES.get(row['cause'], 'since it was made')} ({row['cause']})"
     if row["differs"] not in (None, "unbound"):
         return Finding(
@@ -265,7 +268,7 @@ def _epoch(row: Any) -> Finding:
 
 
 def _sequences(rows: list[Any]) -> Finding:
-    """Ids are never reused: a sequence that reaches its end stops what draws from it."""
+    """Check the sequences: ids are never reused, so an exhausted sequence stops every insert that uses it."""
     used = ", ".join(f"{row['name']} {100 * row['share']:.0f} %" for row in rows)
     return finding(
         "ids",
@@ -276,7 +279,7 @@ def _sequences(rows: list[Any]) -> Finding:
 
 
 def _wake(view: WakeView, carrier: str) -> Finding:
-    """Whether hints are written where they are waited for, and go out."""
+    """Check that hints are written for the configured carrier, and that they are sent."""
     if carrier != POSTGRES and not view.is_on:
         return Finding(
             name="wake-ups",

@@ -1,7 +1,8 @@
-"""Counts of each queue's work by state: exact where it matters, and never a walk over all there is.
+"""Task counts per queue and state: exact where it matters, and never a scan of all rows.
 
-Completed tasks are added up by a pass (`count_once`), and who asks adds what events tell since; nothing that enqueues,
-claims or settles takes part. Everything else is counted where it lies, to a bound. A count that may be short is named.
+A pass (`count_once`) adds up completed tasks, and the query adds the completions among later events; enqueue, claim and
+settle do no counting. All other states are counted from their rows, up to a bound. A count that may be too low is
+reported as partial.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ _COUNTING_PAYS = sql("counting_pays")
 
 ROUNDS_MAX = 4
 GAIN_MIN = 50
-"""A lane is counted once more if its share grows by a fiftieth: so counts are exact to 98 hundredths of the bound."""
+"""A lane is counted again only if its share grows by more than a fiftieth, so counts are exact up to 98 % of the
+bound."""
 PASS_EVENTS_MIN, PASS_EVENTS_MAX = 2_000, 250_000
-"""How many events make a pass worth its while: fewer cost who asks nothing. More need not be told apart."""
+"""How many new events make a pass worthwhile: fewer cost a query nothing. Beyond the upper bound the exact number does
+not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much is counted. Queued tasks are shared out among lanes; the others are of all queues together."""
+    """How many rows are counted. Queued tasks are divided among lanes; the other bounds are for all queues together."""
 
     queued: int
     held: int
@@ -42,14 +45,15 @@ class Bounds:
 
 
 LISTED = Bounds(queued=30_000, held=10_000, ended=10_000, events=1_000_000, nodes=20_000, runs=2_000)
-"""For who wants to know: `holdfast queue list` and its page."""
+"""For `holdfast queue list` and its page, where completeness matters."""
 GLANCED = Bounds(queued=30_000, held=10_000, ended=0, events=0, nodes=0, runs=0)
-"""For who looks every few seconds: `holdfast top` and `/metrics`, which ask for no history."""
+"""For `holdfast top` and `/metrics`, which read every few seconds and need no history."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Counts by queue and name. `partial` are short for any queue, `partial_of` for one."""
+    """Counts by queue and state. States in `partial` may be too low for every queue, those in `partial_of` for one
+    queue."""
 
     by_queue: dict[int, Counter[str]] = field(default_factory=dict)
     partial: set[str] = field(default_factory=set)
@@ -62,12 +66,12 @@ class Counts:
         return self.by_queue.get(queue_id, Counter())
 
     def short(self, queue_id: int) -> set[str]:
-        """The names of a queue's counts that may be short."""
+        """Return the states of a queue whose counts may be too low."""
         return self.partial | self.partial_of.get(queue_id, set())
 
 
 async def count_queues(session: Session, tenant_id: int, bounds: Bounds, *, with_history: bool) -> Counts:
-    """Everything there is to count of a tenant's queues."""
+    """Count the tasks of a tenant's queues."""
     counts = Counts()
     await _count_queued(session, tenant_id, bounds.queued, counts)
     held = await session.fetch(_HELD, tenant_id, bounds.held)
@@ -82,7 +86,8 @@ async def count_queues(session: Session, tenant_id: int, bounds: Bounds, *, with
 
 
 async def _count_queued(session: Session, tenant_id: int, most: int, counts: Counts) -> None:
-    """Count queued tasks lane by lane. Each may have its share; what small lanes leave of theirs goes to large ones."""
+    """Count queued tasks lane by lane. Each lane gets a share of the bound; what small lanes do not use goes to large
+    ones."""
     queue_of = {row["lane_id"]: row["queue_id"] for row in await session.fetch(_BUSY_LANES, tenant_id)}
     found: dict[int, int] = {}
     full = list(queue_of)
@@ -101,7 +106,7 @@ async def _count_queued(session: Session, tenant_id: int, most: int, counts: Cou
 
 
 async def _count_history(session: Session, tenant_id: int, bounds: Bounds, counts: Counts) -> None:
-    """Add what ended and what is blocked."""
+    """Add ended and blocked tasks."""
     for row in await session.fetch(_BLOCKED, tenant_id, bounds.nodes, bounds.runs):
         if row["queue_id"] is not None:
             counts.add(row["queue_id"], "blocked", row["blocked"])
@@ -120,7 +125,7 @@ async def _count_history(session: Session, tenant_id: int, bounds: Bounds, count
 
 
 async def count_once(database: Database) -> bool:
-    """Count completions that no pass has counted, if there may be many; answers whether it did."""
+    """Count the completions that no pass has counted, if there may be many. Return whether it did."""
     if not await database.fetchval(_COUNTING_PAYS, PASS_EVENTS_MIN, PASS_EVENTS_MAX):
         return False
     return bool(await database.fetchval(_COUNT, False))

@@ -1,4 +1,4 @@
-"""Look at dead letters: groups by fingerprint, pages of letters, one in full, and all of a group to take elsewhere."""
+"""Queries of dead letters: groups by fingerprint, pages, one in full, and the export of a group."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _READ_LANES = sql("read_lanes")
 
 GROUPS_MAX, GROUPS_SHOWN = 1_000, 200
 LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 50_000, 3_000
-"""How many letters of all groups together are counted, and how many of them are looked at: states, tasks, lanes."""
+"""How many dead letters of all groups together are counted, and how many are read for their states, tasks and lanes."""
 LOOK_LETTERS = 5_000
 UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures of one fingerprint. `count` is tasks: a task that failed again counts once."""
+    """Failures with one fingerprint. `count` is the number of tasks: a task that failed again counts once."""
 
     fingerprint: str
     count: int
@@ -46,12 +46,12 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str]
     task_id: str
     is_partial: bool = False
-    """Whether older letters of the group were left out: counts are then of at least. `letters` counts further."""
+    """Whether older dead letters of the group were left out; counts are then lower bounds. `letters` counts further."""
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter with the failure it stands for. `input` only where one is shown or exported, `effects`
-    (what its task did outside) only where one is shown."""
+    """One dead letter with its failure. `input` is set only where one is shown or exported, `effects` (of its task)
+    only where one is shown."""
 
     dead_letter_id: str
     task_id: str
@@ -89,7 +89,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS_SHOWN) -> list[GroupView]:
-    """Unresolved letters by fingerprint, the largest group first."""
+    """Return unresolved dead letters grouped by fingerprint, the largest group first."""
     bounds = (LETTERS_COUNT_MAX, GROUPS_MAX, LETTERS_LOOK_MAX)
     rows = await bounded(database, _DEAD_GROUPS, tenant_id, limit, *bounds)
     lane_ids = sorted({lane_id for row in rows for lane_id in row["lane_ids"]})
@@ -106,7 +106,7 @@ def _group_view(row: Any, lanes: Sequence[Any]) -> GroupView:
 async def list_letters(
     database: Database, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
 ) -> list[LetterView]:
-    """As many letters as asked for, newest first."""
+    """Return the requested number of dead letters, newest first."""
 
     async def page(begin: int | None, left: int) -> tuple[list[LetterView], int | None]:
         return await letter_page(database, tenant_id, **asked, before=begin, limit=left)
@@ -125,9 +125,9 @@ async def letter_page(
     limit: int = 50,
     with_input: bool = False,
 ) -> tuple[list[LetterView], int | None]:
-    """A page of letters, newest first, and `before` which id the next one begins; None where there are no more.
+    """Return a page of dead letters, newest first, and the `before` of the next page; None if there are no more.
 
-    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    A page reads a bounded number of rows, so a selective filter may give a short or empty page with more rows after it.
     """
     for state in states:
         if state not in set(LetterState):
@@ -147,7 +147,7 @@ async def letter_page(
 
 
 async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
-    """One letter in full, or `NotFound`."""
+    """Return one dead letter in full; raise `NotFound` if it does not exist."""
     rows = await database.fetch(
         _LIST_LETTERS, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
     )

@@ -1,4 +1,4 @@
-"""What an event is about, beyond its task: the queue, the action, and the run that the task is a node of."""
+"""The subject of an event beyond its task: the queue, the action, and the run of the task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _PLACES = sql("event_places")
 
 @dataclass(frozen=True, slots=True)
 class EventPlace:
-    """Of a run, `action` is its flow; None is what nobody knows, or what the event is not about."""
+    """The queue, action and run of an event. For a run, `action` is its flow. A field is None if it is unknown or not
+    applicable."""
 
     queue: str | None = None
     action: str | None = None
@@ -23,7 +24,7 @@ class EventPlace:
 
 
 async def places_of(database: Database, events: Sequence[Event]) -> list[EventPlace]:
-    """The place of each event; of one without a task, what its detail names."""
+    """Return the subject of each event; for an event without a task, the names in its detail."""
     task_ids = sorted({int(event.task_id) for event in events if event.task_id})
     rows = await database.fetch(_PLACES, task_ids) if task_ids else []
     known = {str(row["task_id"]): EventPlace(row["queue"], row["action"], _text(row["run_id"])) for row in rows}

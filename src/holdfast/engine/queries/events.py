@@ -1,8 +1,8 @@
-"""Observe: read events in an order that can be resumed, losing nothing and repeating nothing.
+"""Read events in an order that can be resumed, without gaps or repetitions.
 
-A cursor is `xid:seq:n`, the n-th task of one batch; `xid:seq` is after the whole batch. The order is that in which
-transactions began to write, and nothing is shown before everything that could come before it is settled. Of one task,
-`order` says what happened later where transactions overlapped.
+A cursor is `xid:seq:n`, the n-th task of one batch; `xid:seq` is after the whole batch. Events are ordered by when
+their transactions began to write. An event is returned only when no transaction that could precede it is still open.
+For one task, `order` gives the true order where transactions overlapped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _READ_RUN_EVENTS = sql("read_run_events")
 START = "0:0"
 PAGE = 500
 PASSED_MAX = 5_000
-"""So many batches of all tenants are looked at for one page: a reader far behind in a crowd takes bounded steps."""
+"""How many batches of all tenants are read for one page, so that a reader that is far behind takes bounded steps."""
 _WHOLE = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened to a task or run, or else (`task_id` is empty). `cursor` resumes after it."""
+    """A change of a task or run, or another event (`task_id` is empty). `cursor` resumes after it."""
 
     cursor: str
     at: datetime
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Some events; `cursor` is where to read on. `is_all`: there were no more."""
+    """A page of events; `cursor` resumes after it. `is_all`: there were no more."""
 
     events: list[Event]
     cursor: str
@@ -53,7 +53,7 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent:
-    """One thing that happened to a run (`node_no` None), to a node of it, or to an item of a node."""
+    """A change of a run (`node_no` None), of one of its nodes, or of an item of a node."""
 
     cursor: str
     at: datetime
@@ -68,7 +68,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEventPage:
-    """Some events of a run; `cursor` is where to read on. `is_end`: everything that will be told was told."""
+    """A page of events of a run; `cursor` resumes after it. `is_end`: no more events will follow."""
 
     events: list[NodeEvent]
     cursor: str
@@ -78,7 +78,7 @@ class RunEventPage:
 
 
 def cursor_of(text: str) -> tuple[str, int, int]:
-    """Take a cursor apart; `Invalid` if it is none."""
+    """Parse a cursor; raise `Invalid` if it is none."""
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in parts):
         raise Invalid(f"{text[:80]!r} is not a cursor.", code="invalid_cursor", advice=f"Begin with {START}.")
@@ -87,23 +87,25 @@ def cursor_of(text: str) -> tuple[str, int, int]:
 
 
 def position(cursor: str) -> tuple[int, int, int]:
-    """Where a cursor stands, to compare it with others."""
+    """Return the position of a cursor, to compare it with others."""
     xid, seq, place = cursor_of(cursor)
     return int(xid), seq, place
 
 
 async def event_tail(database: Database) -> str:
-    """The cursor after everything that is settled by now."""
+    """Return the cursor after all events that are settled now."""
     return str(await database.fetchval(_EVENT_TAIL))
 
 
 async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> EventPage:
-    """Events after `cursor`, oldest first; those about no task have an empty `task_id`. `limit` counts batches.
+    """Return the events after `cursor`, oldest first; those without a task have an empty `task_id`. `limit` counts
+    batches.
 
-    A reader goes on at the page's cursor, which also passes what held nothing for it: the events of others.
+    A reader continues with the page's cursor, which also skips batches that have no events for it: those of other
+    tenants.
     """
     xid, seq, place = cursor_of(cursor)
-    # One more: the first may be the batch that the cursor stands in.
+    # One more, because the first row may be the batch that the cursor points into.
     rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1, PASSED_MAX)
     read_to, is_all = f"{rows[-1]['xid']}:{rows[-1]['seq']}", rows[-1]["is_end"]
     found = [
@@ -129,10 +131,11 @@ async def told_after(database: Database, tenant_id: int, cursor: str = START, *,
 async def run_events_after(
     database: Database, tenant_id: int, run_id: int, cursor: str = START, *, ended_by: str = "", limit: int = PAGE
 ) -> RunEventPage:
-    """Events of one run after `cursor`, out of the next `limit` batches of all events; `NotFound` without such a run.
+    """Return the events of one run after `cursor`, from the next `limit` batches of all events; `NotFound` if it does
+    not exist.
 
-    `ended_by` is the `tail` of the first page that saw the run over: once everything before it is settled, nothing of
-    this generation is left to be told.
+    `ended_by` is the `tail` of the first page on which the run had ended. Once all transactions before it are settled,
+    no event of this generation can follow.
     """
     xid, seq, place = cursor_of(cursor)
     rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1, PASSED_MAX)
@@ -152,8 +155,8 @@ async def run_events_after(
 
 
 def _is_settled(tail: str, row: Any) -> bool:
-    """Whether everything that began before `tail` is over: by its number, or because a crash ended it. The server then
-    counts from an earlier number on."""
+    """Return whether all transactions that began before `tail` have ended: by their number, or because of a crash,
+    after which the server counts from a lower number."""
     return int(row["horizon"]) >= int(tail) or int(row["tail"]) < int(tail)
 
 

@@ -1,4 +1,4 @@
-"""Explain runs, and nodes that have no task of their own: read the evidence of one moment, hand it to the core."""
+"""Explain runs, and nodes without a task: read the facts in one snapshot and pass them to the pure explanation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def why(
     *,
     silent_seconds: float = SILENT_SECONDS_MIN,
 ) -> Explanation:
-    """Explain why a task, a node or a run is where it is, or raise `NotFound`."""
+    """Explain the state of a task, node or run; raise `NotFound` if it does not exist."""
     try:
         return await why_task(database, catalog, tenant_id, task_id, silent_seconds=silent_seconds)
     except NotFound:
@@ -79,7 +79,7 @@ async def why_node(
     *,
     silent_seconds: float = SILENT_SECONDS_MIN,
 ) -> Explanation:
-    """Explain where one node of a run stands, by its name."""
+    """Explain the state of one node of a run, by its name."""
     row = await database.fetchrow(_SHOW_RUN, run_id, tenant_id)
     if row is None:
         raise no_run(run_id)
@@ -99,7 +99,7 @@ async def why_run(
     *,
     silent_seconds: float = SILENT_SECONDS_MIN,
 ) -> Explanation:
-    """Explain where a run stands, or raise `NotFound`."""
+    """Explain the state of a run; raise `NotFound` if it does not exist."""
     row, snapshot, nodes = await read_run(database, catalog, tenant_id, run_id)
     state = RunState(row["state"])
     waiting = await database.fetchrow(_WAITING, run_id, row["nodes"])
@@ -169,7 +169,7 @@ async def _why_bare(database: Database, catalog: Catalog, tenant_id: int, run_id
 
 
 def _waits(plan: Plan, nodes: Sequence[Any]) -> tuple[tuple[str, WaitFacts], ...]:
-    """The first few nodes that wait for somebody or something outside."""
+    """Return the first few nodes that wait for an approval or an event."""
     waiting = [
         (plan.nodes[one["node_no"]], one) for one in nodes if one["state_code"] == "w" and one["state"] == "running"
     ]
@@ -225,7 +225,7 @@ def _failure(row: Any) -> FailureFacts:
 
 
 async def _condition_value(database: Database, catalog: Catalog, plan: Plan, run_id: int, node: Node) -> str:
-    """What the condition looked at, short; nothing if it was not there."""
+    """Return the value that the condition tested, shortened; empty if it does not exist."""
     assert node.condition is not None
     upstream = plan.number.get(node.condition.upstream)
     async with database.session() as session:

@@ -1,6 +1,6 @@
-"""Explain: read the evidence about one task, in a few statements, and hand it to the pure explanation.
+"""Explain tasks: read the facts about one task in a few statements and pass them to the pure explanation.
 
-Runs, and nodes that have no task of their own, are explained by `explain_runs`, which is also the door for any id.
+`explain_run` explains runs and nodes without a task; its `why` accepts any id.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ async def why_task(
     *,
     silent_seconds: float = SILENT_SECONDS_MIN,
 ) -> Explanation:
-    """Explain why a task is where it is; `NotFound` if there is none, also for a node that has no task yet.
+    """Explain the state of a task; raise `NotFound` if there is none, also for a node that has no task yet.
 
-    A worker that was silent for longer is not counted as live, whether or not a loop has marked it lost.
+    A worker without a heartbeat for longer than `silent_seconds` is not counted as live, whether or not it is marked
+    lost.
     """
     return explain(await read_facts(database, catalog, tenant_id, task_id, silent_seconds))
 
@@ -122,7 +123,7 @@ async def read_facts(
 
 
 async def read_letters(database: Database, tenant_id: int, task_id: int) -> tuple[DeadLetterFacts, ...]:
-    """The letters of a task that are not resolved, one of a kind; the one that is being retried first."""
+    """Return the unresolved dead letters of a task, one of each kind; one that is being retried comes first."""
     return tuple(_letter(row) for row in await database.fetch(_EXPLAIN_LETTERS, task_id, tenant_id))
 
 

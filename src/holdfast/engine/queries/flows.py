@@ -1,4 +1,4 @@
-"""Flows as people look at them: what is kept, newest version first."""
+"""List stored flows, newest version first."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_flows(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[FlowView]:
-    """Every version of every flow."""
+    """Return every version of every flow."""
     rows = await database.fetch(_LIST_FLOWS, tenant_id, limit)
     return [FlowView(**{name: row[name] for name in FlowView.__struct_fields__}) for row in rows]

@@ -1,7 +1,7 @@
-"""Measure: the figures of one tenant for a monitoring system, each read in bounded time.
+"""Metrics of one tenant for a monitoring system, each read in bounded time.
 
-What is there now is what `queue list` counts, without history. What happened is counted from the events since this
-process was first asked, a bounded number of batches each time; one that is behind catches up with the next readings.
+The current state is what `queue list` counts, without history. Events are counted from the time this process was first
+asked, a bounded number of batches per reading; a reading that is behind catches up with the next ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCHES_MAX = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCount:
-    """Workers present in one state."""
+    """The workers in one state."""
 
     state: str
     workers: int
@@ -35,7 +35,7 @@ class WorkerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One reading. `is_behind`: more happened than was looked at; the next reading goes on there."""
+    """One reading. `is_behind`: not all new events were counted; the next reading continues."""
 
     queues: Sequence[QueueView]
     workers: Sequence[WorkerCount]
@@ -51,14 +51,15 @@ class _Tally:
 
 
 class Measure:
-    """Counts for any number of tenants. One per process."""
+    """Event counters of any number of tenants. One per process."""
 
     def __init__(self) -> None:
         self._tallies: dict[int, _Tally] = {}
         self._turn = asyncio.Lock()
 
     async def read(self, database: Database, tenant_id: int) -> Measured:
-        """The figures of a tenant now. Readers take turns: a scrape is never a load."""
+        """Return the current metrics of a tenant. Concurrent readers are serialized, so that scrapes cannot overload
+        the database."""
         async with self._turn:
             tally = await self._tally(database, tenant_id)
             queues = await list_queues(database, tenant_id, with_history=False)

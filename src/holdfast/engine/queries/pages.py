@@ -1,4 +1,4 @@
-"""Pages: what lists that are read from an index have in common: how much at once, how far they look, and how long."""
+"""Pagination of lists that are read from an index: page size, rows read per page, and time limit."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Cursor = TypeVar("Cursor")
 
 LIMIT_MAX = 10_000
 SCAN_ROWS_MAX = 500
-"""How many rows of one kind a page looks at, at least as many as it may show."""
+"""How many rows of one kind a page reads; at least as many as it may show."""
 LOOK_PLAIN = 2
-"""How many times as many rows as it may show a page looks at whose rows nearly all match, because it has no filter."""
+"""Factor of rows read to rows shown for a list without a filter, where nearly all rows match."""
 ID_MAX = 2**63 - 1
 READ_SECONDS_MAX = 10
 
 _WAYS_ROUND = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
 BY_INDEX = "; ".join(["set local jit = off", *(f"set local enable_{way} = off" for way in _WAYS_ROUND)])
-"""A page is read along an index until it is full, whatever statistics say: they may be from another hour."""
+"""Settings that force a page to be read along an index until it is full; planner statistics may be out of date."""
 
 
 Since = str | float | datetime | None
-"""From when on a list goes: a time, or a duration before now."""
+"""The start of a list: a time, or a duration before now."""
 
 
 async def moment_of(database: Database | Session, since: Since) -> datetime | None:
-    """The time that is meant, by the clock of the database."""
+    """Resolve `since` to a time, by the clock of the database."""
     if since is None or isinstance(since, datetime):
         return since
     if isinstance(since, str) and "-" in since:
@@ -55,13 +55,13 @@ async def moment_of(database: Database | Session, since: Since) -> datetime | No
 
 
 def younger(rows: list[T], born: Callable[[T], datetime], since: datetime | None) -> tuple[list[T], bool]:
-    """Of rows, newest first, those that are not older; and whether there were older ones."""
+    """Return those of the rows (newest first) that are not older than `since`, and whether there were older ones."""
     found = rows if since is None else [row for row in rows if born(row) >= since]
     return found, len(found) < len(rows)
 
 
 def valid_limit(limit: int) -> int:
-    """A limit that lists may have."""
+    """Return the limit if it is allowed for lists; raise `Invalid` otherwise."""
     if not 1 <= limit <= LIMIT_MAX:
         raise Invalid(f"The limit must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit")
     return limit
@@ -72,9 +72,9 @@ async def full_page(
     limit: int,
     begin: Cursor | None = None,
 ) -> list[T]:
-    """As many rows as asked for: page after page until they are there or there are no more.
+    """Read page after page until there are `limit` rows or no more.
 
-    `page` takes where to begin and how many, and answers where the next one begins.
+    `page` takes a cursor and a number of rows, and returns the rows and the next cursor.
     """
     rows, following = await page(begin, limit)
     while following is not None and len(rows) < limit:
@@ -85,9 +85,10 @@ async def full_page(
 
 @asynccontextmanager
 async def reading(database: Database) -> AsyncIterator[Session]:
-    """Read a page in one snapshot and within a time limit: a filter that matches little may pass over much history.
+    """Read a page in one snapshot and within a time limit: a selective filter may read much history.
 
-    The way does not depend on what is asked for, so it is not planned anew each time: that took longer than the page.
+    The access path does not depend on the arguments, so a generic plan is forced: planning took longer than reading the
+    page.
     """
     try:
         async with database.transaction() as session:
@@ -106,6 +107,6 @@ async def reading(database: Database) -> AsyncIterator[Session]:
 
 
 async def bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
-    """Read a page that is one statement."""
+    """Read a page with one statement."""
     async with reading(database) as session:
         return await session.fetch(statement, *arguments)

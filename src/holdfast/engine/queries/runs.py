@@ -1,4 +1,4 @@
-"""Show runs: a list of them in pages, and one in full with all its nodes."""
+"""Queries of runs: paginated lists, and one run in full with all its nodes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NODE_STATES = sql("node_states")
 _LAST_FAILURES = sql("last_failures")
 
 LOOK_OPEN = 50
-"""How many open runs one page looks at: what state they are in is found out one by one."""
+"""How many open runs one page reads: their state is computed one by one."""
 
 STATES = tuple(state.value for state in RunState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(RunStatus):
-    """What a list and a page of its own tell of a run alike."""
+    """The fields that lists and detail views of a run share."""
 
     generation: int
     created_at: datetime
@@ -46,7 +46,7 @@ class RunSummary(RunStatus):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunListRow(RunSummary):
-    """One line of a list. `error` is the first failure on one line, with its node."""
+    """One row of a list. `error` is the first failure with its node, on one line."""
 
     parent_run_id: str | None
     original_run_id: str | None
@@ -56,7 +56,7 @@ class RunListRow(RunSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """One node of a run. Items are those of a node that maps; `child_run_id` is the run that stands in for a node."""
+    """One node of a run. Item counts belong to a node that maps; `child_run_id` is the run that a node started."""
 
     node: str
     state: str
@@ -77,13 +77,13 @@ class NodeView:
 
     @property
     def progress(self) -> str:
-        """`37/100` for a node with items."""
+        """Return `37/100` for a node with items, else an empty string."""
         return "" if self.items is None else f"{self.items - (self.items_pending or 0)}/{self.items}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView(RunSummary):
-    """One run in full; `tasks` are its nodes in the order of the flow. `output` only of a completed run."""
+    """One run in full; `tasks` are its nodes in the order of the flow. `output` is set only for a completed run."""
 
     max_active: int | None
     priority: int | None
@@ -104,7 +104,7 @@ class RunView(RunSummary):
 async def list_runs(
     database: Database, catalog: Catalog, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
 ) -> list[RunListRow]:
-    """As many runs as asked for, newest first."""
+    """Return the requested number of runs, newest first."""
 
     async def page(begin: int | None, left: int) -> tuple[list[RunListRow], int | None]:
         return await run_page(database, catalog, tenant_id, **asked, before=begin, limit=left)
@@ -123,9 +123,9 @@ async def run_page(
     before: int | None = None,
     limit: int = 50,
 ) -> tuple[list[RunListRow], int | None]:
-    """A page of runs, newest first, and `before` which id the next one begins; None where there are no more.
+    """Return a page of runs, newest first, and the `before` of the next page; None if there are no more.
 
-    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    A page reads a bounded number of rows, so a selective filter may give a short or empty page with more rows after it.
     """
     for state in states:
         if state not in STATES:
@@ -145,7 +145,7 @@ async def run_page(
 
 
 async def show_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> RunView:
-    """One run with all its nodes, or `NotFound`."""
+    """Return one run with all its nodes; raise `NotFound` if it does not exist."""
     row, snapshot, nodes = await read_run(database, catalog, tenant_id, run_id)
     numbers = [node["node_no"] for node in nodes if node["state"] in ("failed", "retrying") or node["items_failed"]]
     failures = {one["node_no"]: error_line(one) for one in await database.fetch(_LAST_FAILURES, run_id, numbers)}
@@ -168,7 +168,8 @@ async def show_run(database: Database, catalog: Catalog, tenant_id: int, run_id:
 async def read_run(
     database: Database, catalog: Catalog, tenant_id: int, run_id: int
 ) -> tuple[Any, FlowSnapshot, list[Any]]:
-    """The row of a run, what it runs, and where its nodes stand, all of one moment; `NotFound` without it."""
+    """Return the row of a run, its flow snapshot and the states of its nodes, in one snapshot; `NotFound` if it does
+    not exist."""
     async with database.transaction() as session:
         await session.execute("set transaction isolation level repeatable read, read only")
         row = await session.fetchrow(_SHOW_RUN, run_id, tenant_id)
@@ -180,7 +181,7 @@ async def read_run(
 
 
 def no_node(run_id: object, name: str, known: Sequence[str]) -> NotFound:
-    """A run has no node of that name."""
+    """Build the error for a run that has no node of that name."""
     return NotFound(
         f"Run {run_id} has no node {name}.",
         code="DAG_VALIDATION_NODE_NOT_FOUND",

@@ -1,4 +1,4 @@
-"""How schedules stand: when they fire next, what became of their slots, and why."""
+"""Queries of schedules: when they fire next, the outcome of their slots, and why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATES = {code: state for state, code in SLOT_CODES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotView:
-    """One slot, or several that fared alike, as people see it."""
+    """One slot, or several consecutive slots with the same outcome, for display."""
 
     slot: datetime
     first: datetime | None
@@ -50,7 +50,7 @@ class SlotView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleView:
-    """One schedule as people see it. `upcoming` are its next slots, in its own zone."""
+    """One schedule for display. `upcoming` are its next slots, in its own time zone."""
 
     name: str
     kind: str
@@ -85,7 +85,7 @@ class ScheduleView:
 
 
 async def find_schedule(database: Database, tenant_id: int, name: str) -> ScheduleRow:
-    """The schedule of that name, or `NotFound`."""
+    """Return the schedule with that name; raise `NotFound` if it does not exist."""
     found = await database.fetchrow(_FIND, tenant_id, name)
     if found is None:
         raise await missing_schedule(database, tenant_id, name)
@@ -93,7 +93,7 @@ async def find_schedule(database: Database, tenant_id: int, name: str) -> Schedu
 
 
 async def missing_schedule(database: Database, tenant_id: int, name: str) -> NotFound:
-    """What to say of a name that no schedule has."""
+    """Build the error for a name that no schedule has."""
     names = await schedule_names(database, tenant_id)
     near = get_close_matches(name, names, n=1)
     advice = f"Did you mean {near[0]}?" if near else "See `holdfast schedule list`."
@@ -101,14 +101,14 @@ async def missing_schedule(database: Database, tenant_id: int, name: str) -> Not
 
 
 async def schedule_names(database: Database, tenant_id: int) -> list[str]:
-    """The names of the first thousand schedules."""
+    """Return the names of the first thousand schedules."""
     return [row["name"] for row in await database.fetch(_NAMES, tenant_id, LIST_MAX)]
 
 
 async def list_schedules(
     database: Database, tenant_id: int, *, name: str | None = None, after: str | None = None, limit: int = LIST_MAX
 ) -> list[ScheduleView]:
-    """Schedules by name, those after one of them, or one of them; and how they stand."""
+    """Return schedules by name with their status: all, those after a name, or one."""
     rows = await database.fetch(_LIST, tenant_id, name, limit, after)
     fired = {row["schedule_id"]: row["last_slot_at"] for row in rows if row["last_slot_at"] is not None}
     last = {row["schedule_id"]: row for row in await database.fetch(_SLOTS, list(fired), 1, list(fired.values()))}
@@ -118,7 +118,7 @@ async def list_schedules(
 async def list_slots(
     database: Database, tenant_id: int, name: str, *, limit: int = 20, at: datetime | None = None
 ) -> list[SlotView]:
-    """The newest slots of a schedule, newest first."""
+    """Return the newest slots of a schedule, newest first."""
     row = await find_schedule(database, tenant_id, name)
     return [_slot(found) for found in await database.fetch(_SLOTS, [row.schedule_id], limit, [at])]
 
@@ -160,7 +160,7 @@ _AS_STORED = (
 
 
 def _upcoming(row: Any) -> list[datetime]:
-    """The next slots in the schedule's own zone; none while it is paused."""
+    """Return the next slots in the schedule's own time zone; none while it is paused."""
     if row["next_at"] is None or row["paused_at"] is not None:
         return []
     timing, zone = timing_of(row["cron"], row["every_seconds"], row["timezone"]), zone_of(row["timezone"])

@@ -1,5 +1,5 @@
-"""Standing: where one task or one run is, and nothing else of it: for those who asked for it before, under a key, and
-for those who look every moment how far it is."""
+"""The status of one task or run, and nothing else: for repeated requests under a key, and for callers that poll its
+progress."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SHOW_RUN = sql("show_run")
 _RUN_PROGRESS = sql("run_progress")
 
 NEW = "queued"
-"""What is handed in begins with it."""
+"""The state of a new task or run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """Where a run is: `nodes` in all, of which `pending` are not over."""
+    """The state of a run: `nodes` in all, of which `pending` have not ended."""
 
     run_id: str
     flow: str
@@ -34,7 +34,7 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress(RunStatus):
-    """How far a run is, and since when."""
+    """The progress of a run, with its times."""
 
     created_at: datetime
     ended_at: datetime | None
@@ -42,19 +42,19 @@ class RunProgress(RunStatus):
 
 
 async def task_state(database: Database, tenant_id: int, task_id: int) -> str:
-    """How a task stands that somebody was just told of."""
+    """Return the state of a task whose id was just returned to a caller."""
     row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
     return NEW if row is None else str(row["state"])
 
 
 async def run_state(database: Database, tenant_id: int, run_id: int) -> str:
-    """How a run stands that somebody was just told of."""
+    """Return the state of a run whose id was just returned to a caller."""
     row = await database.fetchrow(_SHOW_RUN, run_id, tenant_id)
     return NEW if row is None else str(row["state"])
 
 
 async def run_progress(database: Database, tenant_id: int, run_id: int) -> RunProgress:
-    """How far a run is, without a look at its nodes; `NotFound` without such a run."""
+    """Return the progress of a run without reading its nodes; raise `NotFound` if it does not exist."""
     row = await database.fetchrow(_RUN_PROGRESS, run_id, tenant_id)
     if row is None:
         raise no_run(run_id)

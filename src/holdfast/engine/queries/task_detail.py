@@ -1,4 +1,4 @@
-"""Look: one task in full, with what its attempts said."""
+"""One task in full, with its attempts and their notes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _READ_NOTES = sql("read_notes")
 _COPIES = sql("task_copies")
 
 COPIES_MAX = 20
-"""How many copies a task names: the newest."""
+"""How many copies of a task are listed: the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One attempt; the running one has no end."""
+    """One attempt; a running attempt has no end."""
 
     attempt: int
     state: str
     worker: str | None
     dispatched_at: datetime | None
-    """When a worker was asked for; where workers pull, that is when it began."""
+    """When a worker was launched for it; with pulling workers, when the attempt began."""
     started_at: datetime | None
     ended_at: datetime | None
     code: str | None
@@ -53,14 +53,14 @@ class AttemptView:
     sentence: str | None
     retry_at: datetime | None
     failure_class: str | None
-    """What the failure is called, also where a budget or a switch ended the task."""
+    """The class of the failure, also where a budget or a setting ended the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """One task in full. A node's input is what its bindings give now, `null` while its upstreams are not over. The dead
-    letter is the newest that is not resolved, one that is being retried first; `dead_letter` is how it stands. `path`
-    is where it belongs, from the flow down to the attempt. `copies` are the newest of its copies, 20 at most."""
+    """One task in full. A node's input is what its bindings give now, `null` until its upstreams have ended. The dead
+    letter is the newest unresolved one, preferably one that is being retried; `dead_letter` describes its status.
+    `path` leads from the flow down to the attempt. `copies` are the newest of its copies, 20 at most."""
 
     task_id: str
     action: str
@@ -98,7 +98,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptNote:
-    """What an attempt said while it ran: a log line or its progress. `seq` orders the notes of an attempt."""
+    """A note of a running attempt: a log line or its progress. `seq` orders the notes of an attempt."""
 
     attempt: int
     seq: int
@@ -108,7 +108,7 @@ class AttemptNote:
 
 
 async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskView:
-    """One task with all its attempts, or `NotFound`."""
+    """Return one task with all its attempts; raise `NotFound` if it does not exist."""
     row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
     if row is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
@@ -161,14 +161,14 @@ async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_i
 
 
 async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[str | None, Node | None, bytes]:
-    """The flow and the node that a task is, or is an item of, and its input as its bindings give it."""
+    """Return the flow and node of a task (or of an item), and its input as its bindings give it now."""
     if row["run_id"] is None:
         return None, None, b"null"
     async with database.session() as session:
         await catalog.flows.learn([row["snapshot_id"]], session)
         plan = catalog.flows.snapshot(row["snapshot_id"]).plan
         node = plan.nodes[row["node_no"]]
-        # What an item was given that its node has replaced since is gone with the outputs it came from.
+        # The input of an item that a new expansion replaced cannot be rebuilt: the outputs it came from are deleted.
         asked = (row["run_id"], row["node_no"], row["item_no"])
         given = None if row["is_past"] else await node_input(session, catalog, *asked)
         return plan.name, node, msgspec.json.encode(given)
@@ -183,7 +183,8 @@ async def read_notes(
     after: tuple[int, int] = (0, 0),
     limit: int = LIMIT_MAX,
 ) -> list[AttemptNote]:
-    """A page of what the attempts of a task said, oldest first; the next one begins `after` the last place."""
+    """Return a page of the notes of a task's attempts, oldest first; the next page begins `after` the last (attempt,
+    seq)."""
     rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit, attempt, *after)
     return [
         AttemptNote(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))

@@ -1,4 +1,4 @@
-"""Capture: what a task was given and how its attempts ended, to run it elsewhere. It reads, and cannot write."""
+"""Capture the input of a task and the record of its attempts, for a replay elsewhere. Read-only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILED = ("failed", "timed_out")
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a task, whose it is, and the attempt to compare a replay with (None: it never ran)."""
+    """The input of a task, its lane, and the attempt to compare a replay with (None: it never ran)."""
 
     task_id: int
     run_id: int | None
@@ -37,9 +37,9 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     recorded: Recorded | None
     receipts: tuple[Receipt, ...] = ()
-    """What the effects of the task were answered with; a replay is given the same."""
+    """The receipts of the task's effects; a replay gets the same ones."""
     steps: tuple[StoredStep, ...] = ()
-    """What steps gave in the generation of that attempt: effects were asked for with it."""
+    """The stored steps of that attempt's generation: effects were requested with their results."""
 
     @property
     def attempt(self) -> int:
@@ -55,10 +55,10 @@ async def capture(
     attempt: int | None = None,
     also: tuple[str, str] | None = None,
 ) -> Captured:
-    """Read a task for a replay: of the attempt named, else of the last that failed, else of the last.
+    """Read a task for a replay of the given attempt, or of the last failed attempt, or of the last.
 
-    What a node was given is what its dead letter keeps, else it is built from its bindings, as for a claim.
-    `also` an effect and its key: its receipt is on record too, whoever sent it. `NotFound` without such a task or
+    The input of a node is taken from its dead letter, or else built from its bindings, as for a claim. `also` names an
+    effect and its key, whose receipt is included whichever task sent it. `NotFound` if there is no such task or
     attempt; `Conflict` if there is no code or no input to run.
     """
     installation = "" if also is None else await catalog.installation()
@@ -93,7 +93,7 @@ async def capture(
 
 
 def _key(installation: str, tenant: str, effect: str, user_key: str) -> str:
-    # A key of the user's does without the task.
+    # A key set by the user does not depend on the task.
     return stable_key(
         installation=installation, epoch="", tenant=tenant, effect=effect, user_key=user_key, task_id="", ordinal=0
     )
@@ -104,7 +104,7 @@ def _recorded(row: Any) -> Recorded:
 
 
 def _chosen(task_id: int, known: list[Any], attempt: int | None) -> Any:
-    """Of the attempts, newest first, the one to compare with."""
+    """Return the attempt to compare with; attempts are sorted newest first."""
     if attempt is not None:
         found = next((one for one in known if one["attempt"] == attempt), None)
         if found is None:
@@ -122,7 +122,7 @@ async def _lane_of_node(session: Session, catalog: Catalog, tenant_id: int, run_
 async def _with_input(
     session: Session, catalog: Catalog, tenant_id: int, task_id: int, lane_id: int, row: Any, kept: bytes | None
 ) -> tuple[bytes, list[str] | None]:
-    """What the task was given, and the tags that came with it."""
+    """Return the input of the task, and its tags."""
     if kept is not None:
         return kept, (await read_runs(session, catalog, [row["run_id"]]))[row["run_id"]].tags
     given = Claimed(

@@ -1,7 +1,7 @@
 """List tasks in pages, newest first, in bounded time.
 
-Ids grow with time, but in two rows beside each other: in every block those of plain tasks come first and those of nodes
-and items behind them. So a page is read from both and merged by when they came, and a cursor has a place in each.
+Ids grow with time, but in two ranges: in every block the ids of plain tasks come first, then those of nodes and items.
+So a page is read from both ranges and merged by creation time, and a cursor has a position in each.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ _FILL_TASKS = sql("fill_tasks")
 
 DELAYED = "delayed"
 STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
-"""What a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` not due yet."""
+"""The states that a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` that
+is not due yet."""
 
 LOOK_ATTEMPTS, LOOK_RUNS = 250, 50
-"""How many attempts and runs one page looks at, at least as many as it may show."""
+"""How many attempts and runs one page reads; at least as many as it may show."""
 BLOCKS_MAX = 5
-"""How many blocks of ids one page looks into: those of quiet days hold little."""
+"""How many blocks of ids one page reads: blocks of quiet days have few tasks."""
 _HELD = {"running": ("r",), "retrying": ("w",), "queued": ("v", "w"), DELAYED: ("w",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """One line of a list. `error` is the last failure on one line."""
+    """One row of a list. `error` is the last failure on one line."""
 
     task_id: str
     action: str
@@ -79,7 +80,7 @@ _CURSOR = re.compile(rf"{CURSOR}([0-9a-f]{{1,15}}|7f{{15}})-([0-9a-f]{{1,15}}|7f
 
 
 class TaskCursor(NamedTuple):
-    """Where a page begins: before one id among plain tasks, and before another among nodes."""
+    """The position before which a page begins: one id among plain tasks and one among nodes."""
 
     tasks: int = ID_MAX
     nodes: int = ID_MAX
@@ -89,7 +90,7 @@ class TaskCursor(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> TaskCursor:
-        """The place that a cursor says; an id alone is a place in both rows."""
+        """Parse a cursor. A plain id is a position in both ranges."""
         if (found := _CURSOR.fullmatch(text)) is None:
             number = bounds.task_number(text)
             return cls(number, number)
@@ -98,7 +99,7 @@ class TaskCursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
-    """Which tasks are asked for."""
+    """The filter of a task list."""
 
     tenant_id: int
     states: Sequence[str] = ()
@@ -108,7 +109,7 @@ class TaskFilter:
 
 
 class _Found(NamedTuple):
-    """Tasks of one row of ids, newest first, and below which id to look on; 0 where there are no more."""
+    """Tasks of one id range, newest first, and the id below which to continue; 0 if there are no more."""
 
     rows: list[Any]
     rest: int
@@ -117,7 +118,7 @@ class _Found(NamedTuple):
 async def list_tasks(
     database: Database, tenant_id: int, *, before: TaskCursor | int | None = None, limit: int = 50, **asked: Any
 ) -> list[TaskRow]:
-    """As many tasks as asked for, newest first."""
+    """Return the requested number of tasks, newest first."""
 
     async def page(begin: TaskCursor | None, left: int) -> tuple[list[TaskRow], TaskCursor | None]:
         return await task_page(database, tenant_id, **asked, before=begin, limit=left)
@@ -137,9 +138,9 @@ async def task_page(
     before: TaskCursor | int | None = None,
     limit: int = 50,
 ) -> tuple[list[TaskRow], TaskCursor | None]:
-    """A page of tasks, newest first, and where the next one begins; None where there are no more.
+    """Return a page of tasks, newest first, and the cursor of the next page; None if there are no more.
 
-    What a page looks at is bounded: one of a filter that matches little may be short, or empty, with more behind it.
+    A page reads a bounded number of rows, so a selective filter may give a short or empty page with more rows after it.
     """
     for state in states:
         if state not in STATES:
@@ -161,7 +162,7 @@ async def task_page(
 
 
 def _place(before: TaskCursor | int | None) -> TaskCursor:
-    """Where to begin; an id alone is a place in both rows."""
+    """Return the position to begin at; a plain id is a position in both ranges."""
     if isinstance(before, TaskCursor):
         return before
     return TaskCursor() if before is None else TaskCursor(before, before)
@@ -170,7 +171,7 @@ def _place(before: TaskCursor | int | None) -> TaskCursor:
 async def _page(
     session: Session, asked: TaskFilter, place: TaskCursor, limit: int
 ) -> tuple[list[TaskRow], TaskCursor | None]:
-    """Go from block to block until the page is full, or one was looked into as far as a page may."""
+    """Read block after block until the page is full, or until a block was only partly read."""
     rows: list[TaskRow] = []
     for _ in range(BLOCKS_MAX):
         block = await session.fetchrow(_BLOCK_OF, asked.tenant_id, max(place))
@@ -194,7 +195,7 @@ async def _page(
 
 
 async def _find(session: Session, asked: TaskFilter, first: int, before: int, limit: int, *, are_nodes: bool) -> _Found:
-    """What is asked for from one id to before another."""
+    """Return the matching tasks with ids from `first` to below `before`."""
     if first >= before:
         return _Found([], 0)
     states = list(asked.states) or None
@@ -220,7 +221,7 @@ def _newest_first(row: Any) -> int:
 
 
 def _rest(found: _Found, taken: set[int], before: int) -> int:
-    """Below which id to look on after some of what was found was taken."""
+    """Return the id below which to continue after only some of the found rows were taken."""
     rest = found.rest
     for row in reversed(found.rows):
         if row["task_id"] in taken:
@@ -230,7 +231,7 @@ def _rest(found: _Found, taken: set[int], before: int) -> int:
 
 
 async def _merged(session: Session, tasks: _Found, nodes: _Found, limit: int) -> list[TaskRow]:
-    """The newest of both, in full."""
+    """Return the newest rows of both ranges, with all columns."""
     found = [*tasks.rows, *nodes.rows]
     columns = ("task_id", "state", "attempt", "run_id", "node_no")
     filled = await session.fetch(_FILL_TASKS, *([row[name] for row in found] for name in columns)) if found else []
@@ -241,7 +242,8 @@ async def _merged(session: Session, tasks: _Found, nodes: _Found, limit: int) ->
 
 
 def _times(rows: Sequence[Any]) -> list[datetime]:
-    """When each came at the latest: an item says when its run began, but came after everything of a lower id."""
+    """Return the latest possible creation time of each row: an item has the start time of its run, but was created
+    after all tasks with a lower id."""
     return list(accumulate((row["created_at"] for row in reversed(rows)), max))[::-1]
 
 
@@ -254,7 +256,7 @@ def _task_row(row: Any) -> TaskRow:
 
 
 def error_line(row: Any) -> str | None:
-    """A failure on one line: `ValueError: no such order`."""
+    """Format a failure on one line: `ValueError: no such order`."""
     if row["code"] is None:
         return None
     name = (row["type"] or "").rpartition(".")[2] or row["code"]

@@ -1,4 +1,4 @@
-"""The pulse: two counters whose growth tells how much work comes and goes."""
+"""Two counters whose growth gives the rates of enqueued and finished tasks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _PULSE = sql("pulse")
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids drawn so far, and attempts finished as the server's statistics know them."""
+    """Ids drawn so far, and attempts finished according to the server's statistics."""
 
     enqueued: int
     finished: int
 
 
 async def read_pulse(database: Database) -> Throughput:
-    """Take the pulse. Rates need two."""
+    """Read the counters. A rate needs two readings."""
     row = await database.fetchrow(_PULSE)
     return Throughput(enqueued=row["enqueued"], finished=row["finished"])

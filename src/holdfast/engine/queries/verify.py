@@ -1,8 +1,8 @@
-"""Verify: the invariants of the engine, asked of a live database.
+"""Verify: check the invariants of the engine on a live database.
 
-Each is a statement of `store/sql/invariants/` that returns no rows while the promise holds; rows are the evidence. Read
-only, safe beside running work: every statement sees one snapshot, and joins go by key. A broken invariant is a bug or
-damage; a warning is something that time, or a running worker, should mend.
+Each invariant is a statement in `store/sql/invariants/` that returns no rows while it holds; returned rows are
+evidence. The check is read-only and safe while tasks run: every statement sees one snapshot, and joins use keys. A
+violation is a bug or damage. A warning is a condition that time or a running worker should repair.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WARNING = "Warning: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A promise that does not hold: its name, what it says, how often it is broken, and some of the rows."""
+    """An invariant that does not hold: its name and description, the number of offending rows, and some of them."""
 
     name: str
     sentence: str
@@ -32,7 +32,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was asked and what did not hold."""
+    """The number of invariants checked, and those that do not hold."""
 
     checked: int
     violations: list[Violation]
@@ -44,7 +44,7 @@ class Verified:
 
 
 async def verify(database: Database, *, only: Collection[str] | None = None) -> Verified:
-    """Check every invariant, or `only` those of these names."""
+    """Check every invariant, or `only` those with these names."""
     broken: list[Violation] = []
     warnings: list[Violation] = []
     invariants = [one for one in statements_in("invariants") if only is None or one.name in only]
@@ -56,13 +56,13 @@ async def verify(database: Database, *, only: Collection[str] | None = None) -> 
 
 
 def is_warning(invariant: Statement) -> bool:
-    """Whether it is worth a look when it does not hold, and no promise is broken."""
+    """Return whether the invariant is only a warning: no guarantee is broken when it does not hold."""
     return invariant.description.startswith(_WARNING)
 
 
 async def _check(database: Database, invariant: Statement) -> Violation | None:
     async with database.transaction() as session:
-        # Whole tables are compared: a plan that walks one for each row of another would take hours on a long history.
+        # Whole tables are compared: a nested loop would take hours on a long history.
         await session.execute("set local enable_nestloop = off")
         rows = await session.fetch(
             "select count(*) over () as found, evidence::text "

@@ -1,4 +1,4 @@
-"""What waits: nodes of runs that somebody's answer or an event from outside would move."""
+"""Nodes of runs that wait for an approval or an event from outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIST_WAITS = sql("list_waits")
 
 
 class WaitView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node that waits. `moves` are the commands that end the wait; `prompt` is what an approval asks."""
+    """One waiting node. `moves` are the commands that end the wait; `prompt` is the question of an approval."""
 
     run_id: str
     node: str
@@ -39,7 +39,7 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
 async def list_waits(
     database: Database, catalog: Catalog, tenant_id: int, *, after: int = 0, limit: int = 50
 ) -> list[WaitView]:
-    """A page of what waits, oldest run first; the next page begins `after` the last task id of this one."""
+    """Return a page of waiting nodes, oldest run first; the next page begins `after` the last task id of this one."""
     rows = await bounded(database, _LIST_WAITS, tenant_id, None, None, after, limit)
     async with database.session() as session:
         return await _views(session, catalog, rows)
@@ -48,13 +48,13 @@ async def list_waits(
 async def waits_of(
     session: Session, catalog: Catalog, tenant_id: int, *, wait_key: str, run_id: int | None, limit: int
 ) -> list[WaitView]:
-    """Who waits for one event now, at most `limit`."""
+    """Return at most `limit` nodes that wait for one event now."""
     rows = await session.fetch(_LIST_WAITS, tenant_id, wait_key, run_id, 0, limit)
     return await _views(session, catalog, rows)
 
 
 def wait_facts(node: Node, *, wait_key: str | None, deadline: datetime | None) -> WaitFacts:
-    """What one node waits for."""
+    """Return what one node waits for."""
     prompt = node.config.get("prompt")
     return WaitFacts(
         name=node.action,

@@ -1,4 +1,5 @@
-"""Show workers and actions: who is there with what in its hands, and what workers declared that they can run."""
+"""Queries of workers and actions: which workers are present with which tasks, and which actions workers have
+declared."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ HELD_SHOWN_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTask:
-    """A task in a worker's hands."""
+    """A task that a worker is running."""
 
     task_id: str
     action: str
@@ -35,7 +36,7 @@ class HeldTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """One worker incarnation. `queues` None means every queue; `tasks` only where one worker is shown."""
+    """One worker incarnation. `queues` None means every queue; `tasks` is set only where one worker is shown."""
 
     worker_id: str
     name: str
@@ -51,13 +52,13 @@ class WorkerView:
     ended_at: datetime | None
     health: dict[str, Any]
     probe: ProbeView | None = None
-    """What its URL answered, where it offers one."""
+    """The result of its health probe, if it offers a URL."""
     tasks: list[HeldTask] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionView:
-    """What workers last declared about an action, and how many are live to run it."""
+    """The latest declaration of an action by a worker, and how many live workers can run it."""
 
     name: str
     queue: str
@@ -70,7 +71,7 @@ class ActionView:
     workers: int
     policy: dict[str, Any]
     breaker: str | None = None
-    """Closed, open or half-open; None where the action declares none."""
+    """Closed, open or half-open; None if the action declares no breaker."""
 
 
 async def list_workers(
@@ -80,16 +81,16 @@ async def list_workers(
     tenant_id: int | None = None,
     before: tuple[bool, int] | None = None,
 ) -> list[WorkerView]:
-    """A page of workers of one tenant or of all, present ones first.
+    """Return a page of workers of one tenant or of all, present ones first.
 
-    The next one begins `before` whether the last was present, and its id.
+    The next page begins `before` the last row, given as whether that worker was present, and its id.
     """
     is_present, number = before or (None, None)
     return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, tenant_id, number, is_present)]
 
 
 async def show_worker(database: Database, worker_id: int, *, tenant_id: int | None = None) -> WorkerView:
-    """One worker with what it holds, or `NotFound`, also where it is not of the tenant named."""
+    """Return one worker with its running tasks; `NotFound` if it does not exist or belongs to another tenant."""
     row = await database.fetchrow(_FIND_WORKER, worker_id, tenant_id)
     if row is None:
         raise NotFound(
@@ -100,7 +101,7 @@ async def show_worker(database: Database, worker_id: int, *, tenant_id: int | No
 
 
 async def list_actions(database: Database, tenant_id: int, *, name: str | None = None) -> list[ActionView]:
-    """Every action (or one) that some worker declared."""
+    """Return every action (or one) that a worker has declared."""
     rows = await database.fetch(_LIST_ACTIONS, tenant_id, name)
     return [ActionView(**{**dict(row), "policy": json.loads(row["policy"])}) for row in rows]
 

@@ -1,8 +1,8 @@
-"""Schedules: keep, pause, resume, fire by hand, delete.
+"""Commands on schedules: create, declare, pause, resume, fire by hand, delete.
 
-Everything is checked before anything is stored. Whoever keeps a schedule, an app's code or a person, is the only one
-who changes it; anybody may pause, fire or delete it, and says who. Each of these, and making one by hand, leaves its
-row in the audit log; what code declares is told by an event.
+Everything is validated before anything is stored. Only the origin of a schedule (an app's code or an operator) changes
+it; any operator may pause, fire or delete it, with their name recorded. These commands, and creation by hand, are
+audited; a declaration by code is recorded as an event.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ WAITING_DEFAULT = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDraft:
-    """A schedule before it is kept. Queue and policy of an action may be left to what workers declare for it.
+    """A schedule before it is stored. Queue and policy of an action may be left to the declaration of its workers.
 
-    `max_active` is how many nodes of each run of a flow are active at once.
+    `max_active` limits how many nodes of each run of a flow are active at once.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ScheduleDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fired:
-    """What firing by hand did: the task or run it began, or that the slot waits."""
+    """The result of firing by hand: the task or run that began, or that the slot waits."""
 
     state: str
     slot: datetime
@@ -92,7 +92,7 @@ class Fired:
 
 
 def valid_draft(draft: ScheduleDraft) -> ScheduleDraft:
-    """Accept a schedule, or say what is wrong with it."""
+    """Return the draft if it is valid; raise `Invalid` with the cause otherwise."""
     bounds.valid_action(draft.name)
     if len(draft.name) > NAME_CHARACTERS_MAX:
         raise Invalid(
@@ -127,7 +127,7 @@ def _check_max_active(draft: ScheduleDraft) -> None:
 
 
 async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDraft, *, reason: str = "") -> None:
-    """Keep a new schedule in the name of its origin; `Conflict` if there is one of that name."""
+    """Store a new schedule of its origin; `Conflict` if the name is taken."""
     columns = await _columns(database, tenant_id, draft)
     async with database.transaction() as session:
         is_new = await session.fetchval(_CREATE, *columns) is not None
@@ -145,7 +145,7 @@ async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDra
 
 
 async def declare_schedule(database: Database, tenant_id: int, draft: ScheduleDraft) -> bool:
-    """Keep a schedule as its code says it now; False if somebody else keeps one of that name."""
+    """Create or update a schedule from its code; return False if another origin owns the name."""
     columns = await _columns(database, tenant_id, draft)
     if await database.fetchval(_CREATE, *columns) is not None or await database.fetchval(_CHANGE, *columns) is not None:
         return True
@@ -163,7 +163,7 @@ async def _columns(database: Database, tenant_id: int, draft: ScheduleDraft) -> 
 
 
 async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
-    """Fire nothing of a schedule until it is resumed; False if it was paused already."""
+    """Pause a schedule; return False if it was already paused."""
     await find_schedule(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         is_changed = bool(await session.fetchval(_PAUSE, tenant_id, name, actor, reason))
@@ -174,7 +174,7 @@ async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason
 
 
 async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> bool:
-    """Let a schedule fire again; False if it was not paused. Slots of the pause are not caught up with."""
+    """Resume a schedule; return False if it was not paused. Slots during the pause are not fired later."""
     row = await find_schedule(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         row = await _hold(session, row)
@@ -192,7 +192,8 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
 async def fire(
     engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str, once: IdempotentRequest | None = None
 ) -> Fired:
-    """Fire a schedule now, paused or not; `once` keeps the answer. `Conflict` where overlaps would skip the slot."""
+    """Fire a schedule now, paused or not; `once` stores the response. `Conflict` if the overlap rule would skip the
+    slot."""
     database, catalog = engine.database, engine.catalog
     if once is not None:
         await once.look(database)
@@ -252,7 +253,7 @@ async def _hold(session: Session, row: ScheduleRow) -> ScheduleRow:
 
 
 async def delete_schedule(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> None:
-    """Forget a schedule and its slots. What it fired stays; code that declares it brings it back."""
+    """Delete a schedule and its slots. Its tasks and runs stay; code that declares it creates it again."""
     async with engine.database.transaction() as session:
         is_gone = bool(await session.fetchval(_DELETE, tenant_id, name, actor, reason))
         if is_gone:

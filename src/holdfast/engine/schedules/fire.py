@@ -1,8 +1,8 @@
-"""Schedule: decide about the slots that have come, and fire.
+"""Fire schedules: decide about the slots that are due, and start their tasks or runs.
 
-One transaction per schedule, under its lock: what became of each slot, the task or run it fired and the next slot are
-committed together. So any number of schedulers fire a slot once, and a crash neither loses nor doubles one. A schedule
-that cannot fire says so on its row and does not hold up the others.
+Each schedule has one transaction, under its lock: the decision about each slot, the task or run it fired and the next
+slot are committed together. So any number of schedulers fire a slot once, and a crash neither loses nor repeats one. A
+schedule that cannot fire records its error and does not delay the others.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ CANNOT_FIRE: tuple[type[Exception], ...] = (HoldfastError, *REFUSED)
 
 SCHEDULE_BATCH = 100
 WAIT_SECONDS = 1.0
-"""How often a slot that waits looks whether the firing before it is over."""
+"""How often a waiting slot is checked for whether the firing before it has ended."""
 
 TROUBLE_SECONDS = 60.0
-"""How long a schedule that could not fire waits before it tries again."""
+"""How long a schedule that could not fire waits before the next try."""
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):
-    """A schedule as a pass reads it. Fields in the order of `due_schedules`."""
+    """A schedule as a pass reads it. The fields are in the order of the statement `due_schedules`."""
 
     schedule_id: int
     tenant_id: int
@@ -97,13 +97,13 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     now: datetime
 
     def moved(self, row: Any) -> ScheduleRow:
-        """The same with what its lock found: everything else stands as long as the revision does."""
+        """Return a copy with the columns read under the lock; the others are unchanged as long as the revision is."""
         return msgspec.structs.replace(self, **dict(row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTarget:
-    """What a schedule fires, with its ids: a task of an action or a run of a flow."""
+    """What a schedule fires, with ids resolved: a task of an action or a run of a flow."""
 
     task: InternedOrder | None = None
     run: FlowSnapshot | None = None
@@ -111,7 +111,7 @@ class ScheduleTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """One firing that is not over."""
+    """One firing that has not ended."""
 
     task_id: int | None
     run_id: int | None
@@ -123,7 +123,8 @@ class Firing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredSlots:
-    """What a transaction decided: ids of new tasks or runs, what to tell after it, and what must make room."""
+    """The result of a transaction: ids of new tasks or runs, the notifications to send after it, and the firings to
+    cancel."""
 
     fired: tuple[int, ...] = ()
     verdicts: tuple[SlotDecision, ...] = ()
@@ -133,7 +134,7 @@ class FiredSlots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """How many firings a pass began, and what to tell after it."""
+    """How many firings a pass began, and the notifications to send after it."""
 
     fired: int
     notifications: Notifications
@@ -142,10 +143,10 @@ class Scheduled:
 async def schedule_once(
     database: Database, catalog: Catalog, *, grace_seconds: float, limit: int = SCHEDULE_BATCH
 ) -> Scheduled:
-    """Look at the schedules whose time has come, at most `limit`.
+    """Process at most `limit` schedules that are due.
 
-    One that fails is put off, and ends nothing but its own look. What has to make room for a slot is canceled after all
-    of them had their turn: that may wait for a run.
+    A schedule that fails is postponed and does not affect the others. Firings that a slot replaces are canceled after
+    all schedules were processed, because a cancellation may wait for a run.
     """
     fired, notifications, crowded = 0, NO_NOTIFICATIONS, []
     for found in await database.fetch(_DUE, limit):
@@ -159,7 +160,7 @@ async def schedule_once(
     for row, target, in_the_way in crowded:
         async with _apart(database, row):
             notifications = notifications.and_(await make_room(database, catalog, row, in_the_way, grace_seconds))
-            # What had not started is gone at once, and the slot need not wait.
+            # Tasks that had not started are canceled at once, so the slot need not wait.
             settled = await _settle(database, catalog, row, target)
             fired, notifications = fired + len(settled.fired), notifications.and_(settled.notifications)
     return Scheduled(fired=fired, notifications=notifications)
@@ -167,7 +168,8 @@ async def schedule_once(
 
 @asynccontextmanager
 async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
-    """Let what goes wrong for one schedule end the look at it alone; the schedule says so, and is put off."""
+    """Postpone a schedule that fails and record the error on it, without ending the pass. Connection errors are
+    raised."""
     try:
         yield
     except Unavailable:
@@ -178,7 +180,8 @@ async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
         log.warning("schedule %s cannot fire: %s", row.name, error)
         await _put_off(database, row, error)
     except Exception as error:
-        # A row of a newer version, a damaged one, or a bug of ours: the schedules behind it have nothing to do with it.
+        # The row may be damaged or of a newer version, or this is a bug; the schedules after it must still be
+        # processed.
         log.exception("schedule %s cannot fire", row.name)
         await _put_off(database, row, error)
 
@@ -189,7 +192,7 @@ async def _put_off(database: Database, row: ScheduleRow, error: Exception) -> No
 
 
 async def seconds_until_slot(database: Database) -> float | None:
-    """How long until a schedule wants a look; None when none will."""
+    """Return the seconds until a schedule has to be processed; None if there is none."""
     seconds = await database.fetchval(_NEXT_LOOK)
     return None if seconds is None else max(0.0, float(seconds))
 
@@ -203,7 +206,7 @@ async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target
 
 
 async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) -> ScheduleTarget:
-    """Find what a schedule fires. Before a transaction is begun: it needs sessions of its own."""
+    """Resolve what a schedule fires. Call it before the transaction begins: it needs sessions of its own."""
     if row.kind == "f":
         return ScheduleTarget(run=await catalog.flows.newest(row.tenant_id, row.target))
     if row.policy_id is not None and row.queue is not None:
@@ -224,7 +227,7 @@ async def find_target(database: Database, catalog: Catalog, row: ScheduleRow) ->
 
 
 async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, target: ScheduleTarget) -> FiredSlots:
-    """Decide about every slot that has come, in the transaction that holds the schedule."""
+    """Decide about every due slot, in the transaction that has locked the schedule."""
     standing, firings = await read_standing(session, row)
     due = await _due(session, row)
     judged = judge(due, standing, row.now)
@@ -238,14 +241,14 @@ async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, tar
 
 
 def in_the_way(row: ScheduleRow, firings: Sequence[Firing]) -> tuple[Firing, ...]:
-    """Which firings must make room for a slot that waits: those that nobody asked to stop yet."""
+    """Return the firings that a waiting slot replaces: those that were not asked to stop yet."""
     if Overlap(row.overlap) is not Overlap.REPLACE or row.paused_by is not None:
         return ()
     return tuple(firing for firing in firings if not firing.is_canceling)
 
 
 async def read_standing(session: Session, row: ScheduleRow) -> tuple[ScheduleState, list[Firing]]:
-    """How a schedule stands: what it fired and is not over, what waits."""
+    """Return the state of a schedule: its firings that have not ended, and its waiting slots."""
     await session.fetch(_CLOSE, row.schedule_id)
     rows = await session.fetch(_UNSETTLED, row.schedule_id)
     firings = [
@@ -269,7 +272,7 @@ def _paused_text(by: str, reason: str | None) -> str:
 
 
 async def _due(session: Session, row: ScheduleRow) -> Due:
-    """The slots that have come. Where the clock was set back, those that only seemed to have come will come again."""
+    """Return the due slots. If the clock was set back, slots that were due only by the old clock become due again."""
     timing, first, now = timing_of(row.cron, row.every_seconds, row.timezone), row.next_at, row.now
     is_set_back = row.counted_at > now
     if is_set_back:
@@ -292,7 +295,7 @@ async def carry_out(
     *,
     actor: str | None = None,
 ) -> FiredSlots:
-    """Do what was judged and write it down; `actor` is who asked for it by hand."""
+    """Execute the decisions and record them; `actor` is the operator who fired by hand."""
     fired: list[int] = []
     notifications = NO_NOTIFICATIONS
     if judged.dropped:
@@ -345,7 +348,8 @@ async def _fire(
 async def make_room(
     database: Database, catalog: Catalog, row: ScheduleRow, firings: Sequence[Firing], grace_seconds: float
 ) -> Notifications:
-    """Cancel what a newer slot replaces. May be lost with this process: the next look finds the slot still waiting."""
+    """Cancel the firings that a newer slot replaces. If this process dies, the next pass finds the slot still
+    waiting."""
     notifications = NO_NOTIFICATIONS
     who = {"actor": f"schedule:{row.name}", "reason": "A newer slot replaces it."}
     for firing in firings:

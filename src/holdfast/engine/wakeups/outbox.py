@@ -1,7 +1,7 @@
-"""The outbox of hints: written by triggers with the change that makes a task claimable, sent by relays.
+"""The outbox of hints: written by triggers in the transaction that makes a task claimable, sent by relays.
 
-Off until somebody turns it on: the triggers are then disabled and the hot table does nothing new. Passes here are
-bounded, and any number of relays may run them at once.
+It is off by default: the triggers are disabled and cost the hot table nothing. Passes are bounded, and any number of
+relays may run them concurrently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DETAIL_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeView:
-    """Whether hints are written, how many are outstanding, and how the carrier was when a relay last used it."""
+    """Whether hints are written, how many are outstanding, and the state of the carrier at its last use."""
 
     is_on: bool
     hints_max: int
@@ -65,7 +65,7 @@ async def read_wake(database: Database) -> WakeView:
 async def write_hints(
     engine: Engine, wanted: bool, *, hints_max: int | None = None, actor: str, reason: str
 ) -> WakeView:
-    """Begin or stop to write hints. Takes a short lock on the hot table, which only its owner may."""
+    """Start or stop writing hints. Takes a short lock on the hot table, which only its owner may."""
     if hints_max is not None and not 1 <= hints_max <= HINTS_MAX:
         raise Invalid(
             f"A queue cannot have {hints_max} outstanding hints.",
@@ -102,23 +102,24 @@ async def write_hints(
 
 
 async def take_hints(database: Database, *, resend_seconds: float, limit: int = TAKE_BATCH) -> list[Hint]:
-    """Hints to send now. They come again by themselves while their tasks wait."""
+    """Take the hints that are due for sending. They become due again while their tasks wait."""
     rows = await database.fetch(_TAKE, limit, resend_seconds, max(RESEND_SECONDS_MAX, resend_seconds))
     return [Hint(task_id=row[0], attempt=row[1], action=row[2], queue=row[3], sends=row[4]) for row in rows]
 
 
 async def return_hints(database: Database, hints: Sequence[Hint], *, seconds: float = 0.0) -> None:
-    """They could not be sent: they are due again in that many seconds."""
+    """Return hints that could not be sent: they are due again in that many seconds."""
     await database.fetch(_RETURN, [hint.task_id for hint in hints], seconds)
 
 
 async def remind_hints(database: Database, task_ids: Sequence[int]) -> set[int]:
-    """Have outstanding hints of these tasks sent once more; which of them are outstanding."""
+    """Send outstanding hints of these tasks once more. Return the tasks that have one."""
     return {row[0] for row in await database.fetch(_REMIND, list(task_ids))}
 
 
 async def replenish_once(database: Database) -> int:
-    """Forget hints that nobody needs, and give what waits without one a hint; how many got one."""
+    """Delete hints that are no longer needed, and write hints for waiting tasks without one. Return how many were
+    written."""
     await database.fetch(_CLEAR, CLEAR_BATCH)
     return len(await database.fetch(_FILL))
 

@@ -1,7 +1,7 @@
-"""The relay: carries hints from the outbox to the carrier, at the ring of the bell and by polling beneath.
+"""The relay: sends hints from the outbox to the carrier, on notification and by polling as a fallback.
 
-Any number may run; a hint is taken by one of them. No transaction is open while the carrier is asked. An address that
-does not answer costs one try every few seconds; its hints stay where they are, and others go their way.
+Any number may run; one relay takes each hint. No transaction is open while the carrier is called. An address that does
+not answer costs one try every few seconds; its hints wait, and hints for other addresses are sent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TROUBLE: tuple[type[Exception], ...] = (HoldfastError, *ANY_DB_ERROR)
 
 @dataclass(slots=True, kw_only=True)
 class _Sent:
-    """What became of one pass."""
+    """The result of one pass."""
 
     taken: int
     sent: int = 0
@@ -57,14 +57,14 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AddressBackoff:
-    """How long an address that did not take its hints is left alone."""
+    """How long an address that failed is not tried again."""
 
     pause_seconds: float
     until: float
 
     @classmethod
     def after(cls, last: _AddressBackoff | None) -> _AddressBackoff:
-        """The first rest, or one after another in vain: twice as long, up to a bound."""
+        """Return the backoff after a failure: the first one, or twice the last one, up to a bound."""
         pause = AWAY_SECONDS_FIRST if last is None else min(2 * last.pause_seconds, AWAY_SECONDS_MAX)
         return cls(pause_seconds=pause, until=time.monotonic() + pause * random.uniform(0.5, 1.0))
 
@@ -74,7 +74,7 @@ class _AddressBackoff:
 
 
 class Relay:
-    """`run()` until cancelled, or single passes from a test."""
+    """One relay. Call `run()` until cancelled, or single passes from a test."""
 
     def __init__(self, engine: Engine) -> None:
         assert is_external(engine.settings.wake)
@@ -104,7 +104,7 @@ class Relay:
         self._transports.clear()
 
     async def _listen(self, listener: Listener) -> None:
-        """The bell rings for new work anyway; without it hints go out a moment later."""
+        """Listen for notifications of new work; without them hints are sent a moment later."""
         await self._until_done(listener.start)
 
     async def _relay(self) -> None:
@@ -112,21 +112,22 @@ class Relay:
         if (await self._send_due()).taken == TAKE_BATCH:
             return
         try:
-            # Not wait_for: a ring and a cancellation at the same moment would lose the latter.
+            # Not wait_for: if a notification and a cancellation arrived together, the cancellation would be lost.
             async with asyncio.timeout(RELAY_SECONDS):
                 await self._rung.wait()
         except TimeoutError:
             return
 
     async def relay_once(self) -> int:
-        """Send what is due; how many hints went. `Unavailable` if none could go; nothing is forgotten."""
+        """Send the hints that are due; return how many were sent. `Unavailable` if none could be; no hint is
+        deleted."""
         done = await self._send_due()
         if done.trouble is not None and not done.sent:
             raise done.trouble
         return done.sent
 
     async def _send_due(self) -> _Sent:
-        """Send what is due, to each address apart: one that does not take its hints delays none of the others."""
+        """Send the hints that are due, to all addresses concurrently, so that a failing address delays no other."""
         hints = await take_hints(self._engine.database, resend_seconds=self._settings.resend_seconds)
         done = _Sent(taken=len(hints))
         await asyncio.gather(*(self._send(address, batch, done) for address, batch in self._by_address(hints).items()))
@@ -134,7 +135,7 @@ class Relay:
         return done
 
     async def _send(self, address: str, batch: list[Hint], done: _Sent) -> None:
-        """Send to one address; what it does not take is due again when it is to be tried again."""
+        """Send to one address. Hints that it does not accept are due again when it is tried next."""
         rest = self._rests.get(address)
         if rest is None or rest.seconds_left <= 0:
             try:
@@ -150,14 +151,14 @@ class Relay:
         await return_hints(self._engine.database, batch, seconds=rest.seconds_left)
 
     async def replenish_once(self) -> None:
-        """Make good what was lost, and let in what found no room."""
+        """Write hints that were lost or that found no room in the outbox."""
         if await replenish_once(self._engine.database):
             self._rung.set()
 
     async def revive_once(self) -> None:
-        """Take hints out of the dead-letter queue: those whose task still waits go out once more, all are deleted.
+        """Empty the dead-letter queue: hints whose task still waits are sent once more, all are deleted.
 
-        What the outbox still has is sent by it, so that no second copy travels.
+        Hints that the outbox still has are sent from there, so that there is no second copy.
         """
         if (address := self._settings.sqs_dead_letter_url) is None:
             return
@@ -174,7 +175,7 @@ class Relay:
             self._rung.set()
 
     async def _publish(self, hints: Sequence[Hint]) -> set[int]:
-        """Send hints that are not in the outbox; those that could not go."""
+        """Send hints that are not in the outbox. Return the tasks whose hint could not be sent."""
         unsent: set[int] = set()
         for address, batch in self._by_address(hints).items():
             try:
@@ -196,14 +197,14 @@ class Relay:
         return known
 
     async def _notice(self, done: _Sent) -> None:
-        """Tell the database when it changes, so that `why` and `doctor` know."""
+        """Store changes of the carrier's state in the database, where `why` and `doctor` read it."""
         if done.trouble is not None:
             if not self._is_away:
                 log.warning("hints wait, workers poll: %s", done.trouble)
             await tell_away(self._engine.database, self._settings.over, done.trouble.detail)
             self._is_away = True
             return
-        # An address that nobody had a hint for since it was to be tried again stands in nobody's way.
+        # Forget addresses for which there was no hint since they could be tried again.
         self._rests = {address: rest for address, rest in self._rests.items() if rest.seconds_left > -FORGET_SECONDS}
         if done.sent and not self._rests and self._is_away is not False:
             await tell_back(self._engine.database, self._settings.over)
@@ -223,14 +224,14 @@ class Relay:
             except _TROUBLE as error:
                 log.debug("will try again: %s", error)
             except Exception:
-                # It runs beside the repair loops, and must not take them along.
+                # The relay runs next to the maintenance loops, and must not end them.
                 log.exception("the relay failed, will try again")
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, AWAY_SECONDS_MAX)
 
 
 async def _received(dead: HintTransport, address: str) -> Sequence[HintDelivery]:
-    """What lies in the dead-letter queue; one that is named and not there is a mistake, not an outage."""
+    """Receive from the dead-letter queue. A configured queue that does not exist is an error, not an outage."""
     try:
         return await dead.receive(BATCH_MAX, wait_seconds=0)
     except Unavailable as error:
@@ -245,7 +246,7 @@ async def _received(dead: HintTransport, address: str) -> Sequence[HintDelivery]
 
 
 def _again(hint: Hint, task: HintedTask) -> Hint | None:
-    """The hint as it is to be sent again, if its task waits; whatever attempt it spoke of, the next one counts."""
+    """Return the hint to send again if its task waits, always for the task's next attempt; else None."""
     if task.state != "q":
         return None
     return Hint(task_id=hint.task_id, attempt=task.attempt + 1, action=task.action, queue=task.queue)

@@ -1,7 +1,7 @@
-"""Webhooks: add, list, pause, resume, rotate, test and remove them, saying who and why.
+"""Commands on webhooks: add, list, pause, resume, rotate, test and remove them, with actor and reason.
 
-A secret is told once, to whoever made it; a reporter has none, as nothing is signed for it. What is refused when a
-webhook is saved is refused again at every connection.
+A secret is returned once, to the caller that created it; a reporter has none, because nothing is signed for it. The
+egress rules that are checked when a webhook is saved are checked again at every connection.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _PAUSE = sql("pause_webhook")
 _RESUME = sql("resume_webhook")
 
 WEBHOOKS_MAX = 100
-"""Of one tenant; two that are added at once may exceed it."""
+"""Per tenant; concurrent additions may exceed it."""
 NO_SECRET = ""
-"""What is stored of a reporter in place of a secret."""
+"""Stored for a reporter instead of a secret."""
 GRACE_SECONDS = 24 * 3600.0
 GRACE_SECONDS_MAX = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookView:
-    """One webhook as people see it. `kinds`, `queues`, `actions` None: all. `retry_at` while a delivery waits."""
+    """One webhook, for display. `kinds`, `queues`, `actions` None: all. `retry_at` is set while a delivery waits."""
 
     name: str
     url: str
@@ -72,7 +72,7 @@ class WebhookView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSecret:
-    """A name and a secret that nobody will be told again; a reporter has none."""
+    """A name and a secret that is not shown again; a reporter has none."""
 
     name: str
     secret: str | None
@@ -80,7 +80,7 @@ class NewSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """How a receiver took a test event; a reporter has no `status`."""
+    """The result of a test event; a reporter has no `status`."""
 
     name: str
     is_delivered: bool
@@ -133,12 +133,12 @@ async def add_webhook(
 
 
 async def list_webhooks(source: Database | Session, tenant_id: int, *, name: str | None = None) -> list[WebhookView]:
-    """Every webhook (or one), by name."""
+    """Return every webhook (or one), by name."""
     return [_view(row) for row in await source.fetch(_LIST, tenant_id, name)]
 
 
 async def show_webhook(database: Database, tenant_id: int, name: str) -> WebhookView:
-    """One webhook, or `NotFound`."""
+    """Return one webhook; raise `NotFound` if it does not exist."""
     found = await list_webhooks(database, tenant_id, name=name)
     if not found:
         raise await _missing(database, tenant_id, name)
@@ -146,7 +146,7 @@ async def show_webhook(database: Database, tenant_id: int, name: str) -> Webhook
 
 
 async def remove_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str = "") -> None:
-    """Deliver nothing more to a webhook and forget it."""
+    """Stop deliveries to a webhook and delete it."""
     async with engine.database.transaction() as session:
         row = await _locked(session, tenant_id, name)
         await session.fetch(_REMOVE, tenant_id, name)
@@ -158,7 +158,7 @@ async def remove_webhook(engine: Engine, tenant_id: int, name: str, *, actor: st
 async def rotate_webhook(
     engine: Engine, tenant_id: int, name: str, *, grace_seconds: float = GRACE_SECONDS, actor: str, reason: str = ""
 ) -> NewSecret:
-    """Make another secret; for the grace both sign, so that receivers can change in their own time."""
+    """Create another secret; during the grace period both sign, so that receivers can switch in their own time."""
     if not 0 <= grace_seconds <= GRACE_SECONDS_MAX:
         raise Invalid("The grace must be from 0 to 30 days.", code="invalid_grace")
     secret = webhooks.new_secret()
@@ -175,7 +175,7 @@ async def rotate_webhook(
 
 
 async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str = "") -> bool:
-    """Stop delivering; events go on being kept for it as long as history is. False if it was paused already."""
+    """Stop delivering; events stay available to it as long as history does. Return False if it was already paused."""
     async with engine.database.transaction() as session:
         await _locked(session, tenant_id, name)
         is_changed = bool(await session.fetch(_PAUSE, tenant_id, name, actor, reason))
@@ -188,7 +188,7 @@ async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str
 async def resume_webhook(
     engine: Engine, tenant_id: int, name: str, *, from_now: bool = False, actor: str, reason: str = ""
 ) -> bool:
-    """Deliver again, from where it stopped or only what comes from now on. False if it was not paused."""
+    """Deliver again, from the stored position or from now on. Return False if it was not paused."""
     cursor = await event_tail(engine.database) if from_now else None
     async with engine.database.transaction() as session:
         row = await _locked(session, tenant_id, name)
@@ -205,7 +205,7 @@ async def resume_webhook(
 async def try_webhook(
     engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str = "", resolver: Resolver = resolve
 ) -> Tested:
-    """Send a test event now, whether the webhook is paused or not; nothing of it is kept but that somebody did."""
+    """Send a test event now, whether the webhook is paused or not. Only the audit record of the test is stored."""
     async with engine.database.transaction() as session:
         row = dict(await _locked(session, tenant_id, name))
         await _record(session, tenant_id, "webhook.test", name, actor=actor, reason=reason)
@@ -247,7 +247,7 @@ async def _try_url(engine: Engine, row: dict[str, Any], detail: dict[str, str], 
 
 
 async def _try_reporter(engine: Engine, row: dict[str, Any], detail: dict[str, str]) -> None:
-    """One of its own is made for it: that its factory works here is part of what is tried."""
+    """Test with a new instance of the reporter: whether its factory works here is part of the test."""
     reporters = Reporters(engine.settings)
     event = Reported(
         kind=TEST_KIND,
@@ -312,12 +312,12 @@ def _few(values: Sequence[str]) -> Sequence[str]:
 
 
 def _valid_name(name: str) -> None:
-    """Names follow the rule of queues."""
+    """Check a name; the rules of queue names apply."""
     bounds.valid_queue(name)
 
 
 def valid_kinds(kinds: Iterable[str]) -> list[str]:
-    """Accept kinds of events, also `noun.*`."""
+    """Return valid kinds of events, including `noun.*`; raise `Invalid` for an unknown one."""
     known = KINDS | {f"{kind.partition('.')[0]}.*" for kind in KINDS if "." in kind}
     accepted = list(dict.fromkeys(kinds))
     for kind in accepted:

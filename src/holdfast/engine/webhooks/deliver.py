@@ -1,9 +1,9 @@
-"""Deliver: send events to webhooks and reporters, in order, at least once each, by one holder per webhook.
+"""Deliver events to webhooks and reporters, in order, at least once each, with one lease holder per webhook.
 
-A pass leases the webhooks that are due and that nobody holds; each is delivered beside the others, so a slow receiver
-holds up nobody else's. The cursor moves after every event that was taken, under the lease's token: a process that dies
-repeats one event at most, under the same id, and one that lost its lease moves nothing. What a receiver does not take
-holds back what comes after it.
+A pass leases the due webhooks that have no holder. Webhooks are delivered concurrently, so a slow receiver delays no
+other. The cursor moves after every accepted event, under the lease's token: a process that dies repeats at most one
+event, under the same id, and one that lost its lease moves nothing. An event that a receiver does not accept blocks the
+events after it.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ log = logging.getLogger("holdfast.webhooks")
 
 LEASE_SECONDS = 60.0
 HOLD_SECONDS_MAX = 20.0
-"""A holder lets go after a while, so that every webhook gets its turn with every process."""
+"""How long a process delivers to one webhook before it releases the lease, so that every webhook gets its turn."""
 REFUSED_SECONDS = 10.0
-"""About so long a webhook that may not be delivered from here is left to others."""
+"""About how long a webhook that this process may not deliver to is left to others."""
 WEBHOOKS_MAX = 40
 TENANT_WEBHOOKS_MAX = 20
-"""Of one tenant at once: receivers that are slow leave room for those of others."""
+"""Deliveries per tenant at once, so that slow receivers leave capacity for other tenants."""
 TURNS = (1, 2, 4, 8, 16)
-"""How many of a tenant are taken up at a time, turn by turn."""
+"""How many webhooks per tenant are leased in each round."""
 PAGE = 100
 ACTOR = "holdfast:deliver"
 
 
 @dataclass(slots=True, kw_only=True)
 class DeliveryResult:
-    """What was done so far."""
+    """Totals so far."""
 
     webhooks: int = 0
     events: int = 0
@@ -61,7 +61,7 @@ class DeliveryResult:
 
 
 class Deliveries:
-    """The webhooks in this process's hands."""
+    """The deliveries that run in this process."""
 
     def __init__(self, engine: Engine, guarded: Guarded) -> None:
         self.done = DeliveryResult()
@@ -69,12 +69,12 @@ class Deliveries:
         self._guarded = guarded
         self._reporters = Reporters(engine.settings)
         self._asks = is_possible()
-        """Without what is needed to ask URLs, reporters alone are taken up."""
+        """Without the HTTP client only reporters are delivered to."""
         self._running: dict[asyncio.Task[None], int] = {}
-        """Deliveries under way, and of which tenant."""
+        """Running deliveries, and the tenant of each."""
 
     async def begin(self) -> None:
-        """Lease what is due, as far as there is room, and begin to deliver it: of each tenant one, then two …"""
+        """Lease due webhooks as far as there is capacity and start their deliveries: one per tenant, then two …"""
         for share in TURNS:
             if not (room := WEBHOOKS_MAX - len(self._running)):
                 return
@@ -90,7 +90,7 @@ class Deliveries:
                 return
 
     async def _deliver(self, row: Any) -> None:
-        """Deliver to one webhook; what the database does not take is left to whoever leases it next."""
+        """Deliver to one webhook. If the database fails, the next lease holder continues."""
         outage, part = self._engine.database.outage, f"webhook {row['name']}"
         try:
             await _Delivery(self._engine, self._guarded, self._reporters, row, self.done).run()
@@ -99,13 +99,13 @@ class Deliveries:
             outage.failed(part, error)
 
     async def settled(self) -> DeliveryResult:
-        """Wait until nothing is in hand."""
+        """Wait until no delivery is running."""
         if self._running:
             await asyncio.gather(*self._running)
         return self.done
 
     async def close(self) -> None:
-        """Stop at once; what is under way is repeated by whoever leases it next."""
+        """Stop at once; the next lease holder repeats what was interrupted."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -113,7 +113,7 @@ class Deliveries:
 
 
 async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> DeliveryResult:
-    """One pass over the webhooks that are due, to its end."""
+    """Deliver to the webhooks that are due, and wait for the end."""
     deliveries = Deliveries(engine, guarded)
     try:
         await deliveries.begin()
@@ -123,7 +123,7 @@ async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> DeliveryRes
 
 
 class _Delivery:
-    """One webhook in our hands."""
+    """The delivery to one leased webhook."""
 
     def __init__(self, engine: Engine, guarded: Guarded, reporters: Reporters, row: Any, done: DeliveryResult) -> None:
         self._engine = engine
@@ -131,14 +131,14 @@ class _Delivery:
         self._reporters = reporters
         self._row = row
         self._failures = row["failures"]
-        """In a row, up to now: what was taken since the lease began ends the row."""
+        """Consecutive failures; an event accepted since the lease began resets them."""
         self._done = done
         self._began = time.monotonic()
         self._secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
         self._filter = EventFilter(kinds=row["kinds"], queues=row["queues"], actions=row["actions"])
 
     async def run(self) -> None:
-        """Send what is new until there is no more, or somebody else should have a turn."""
+        """Send new events until there are no more, or the time of this lease holder is up."""
         cursor = self._row["cursor"]
         while True:
             page = await told_after(self._engine.database, self._row["tenant_id"], cursor, limit=PAGE)
@@ -161,7 +161,7 @@ class _Delivery:
         return time.monotonic() - self._began > HOLD_SECONDS_MAX
 
     async def _send(self, event: Event, place: EventPlace) -> bool:
-        """Whether the event was taken and is ours to count."""
+        """Send one event. Return whether it was accepted and the lease is still ours."""
         failure, status, retry_after = "", None, None
         try:
             answer = await self._hand_over(self._reported(event, place))
@@ -195,7 +195,7 @@ class _Delivery:
         )
 
     async def _hand_over(self, event: Reported) -> Answer | None:
-        """What the receiver answered; a reporter that took it answers nothing."""
+        """Send the event and return the receiver's response; None for a reporter that accepted it."""
         if is_reporter(self._row["url"]):
             await self._reporters.report(self._row["url"], event)
             return None
@@ -219,7 +219,8 @@ class _Delivery:
         await self._engine.database.fetch(_RELEASE, *held, seconds, cursor)
 
     async def _refuse(self, sentence: str) -> None:
-        """Our own rules forbid it, here: no fault of the receiver, and another process may have other rules."""
+        """Record that this process's own rules forbid the delivery: not the receiver's fault, and other processes may
+        differ."""
         self._done.failed += 1
         log.warning("webhook %s is not delivered by this process: %s", self._row["name"], sentence)
         seconds = REFUSED_SECONDS * random.uniform(0.5, 1.5)

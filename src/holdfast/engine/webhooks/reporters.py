@@ -1,8 +1,8 @@
-"""Report: hand events to reporters, which are somebody's code, without letting it hold up or end anything of ours.
+"""Pass events to reporters, which are user code, without letting it delay or end anything of the engine.
 
-Each reporter is imported, made, called and closed in a thread and an event loop of its own, so one that blocks or ends
-its loop harms nobody but itself. Whatever it does becomes a value here: taken, or why not. Of what it raises only the
-kind is told, because its words may hold what its operator knows and a tenant must not; the log has all of it.
+Each reporter is imported, created, called and closed in its own thread and event loop, so one that blocks or ends its
+loop harms only itself. Every outcome becomes a value: accepted, or why not. Only the type of an exception is reported,
+because its message may contain what the operator knows and a tenant must not; the log has all of it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from holdfast.settings.settings import Settings
 CLOSE_SECONDS_MAX = 5.0
 NAME_BYTES_MAX = 60
 Trouble = NotReached | Invalid | None
-"""Why an event was not taken: a failure of the reporter, or that this process has none; None if it was."""
+"""Why an event was not accepted: the reporter failed, or this process cannot use it; None if it was accepted."""
 
 log = logging.getLogger("holdfast.webhooks")
 
 
 class Reporters:
-    """The reporters of one process, each made when first needed."""
+    """The reporters of one process, each created when first needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._apart: dict[str, _ReporterThread] = {}
 
     async def report(self, url: str, event: Reported) -> None:
-        """Return once the event is taken; `NotReached` if it was not, `Invalid` if this process cannot try."""
+        """Return once the event is accepted; `NotReached` if it was not, `Invalid` if this process cannot try."""
         reference = allowed_reference(url, self._settings)
         held = self._apart.get(reference)
         if held is None or held.is_over:
@@ -52,13 +52,14 @@ class Reporters:
             raise trouble
 
     async def close(self) -> None:
-        """Close them all, and wait for none of them long."""
+        """Close all reporters, with a time limit for each."""
         held, self._apart = self._apart, {}
         await asyncio.gather(*(one.close() for one in held.values()))
 
 
 class _ReporterThread:
-    """One reporter and its thread. `ask` from ours; everything else runs in its own."""
+    """One reporter and its thread. `ask` and `close` are called from the main thread; the rest runs in the
+    reporter's."""
 
     def __init__(self, reference: str) -> None:
         self._reference = reference
@@ -68,7 +69,7 @@ class _ReporterThread:
         self._stop = asyncio.Event()
         self._ended: Future[None] = Future()
         self._loop = asyncio.new_event_loop()
-        # Nobody waits for it at the end of the process: one that does not come back holds up no stop.
+        # A daemon thread: a reporter that does not return must not delay the end of the process.
         thread = threading.Thread(target=self._live, name=f"holdfast-{reference}", daemon=True)
         try:
             thread.start()
@@ -77,7 +78,7 @@ class _ReporterThread:
             raise
 
     async def ask(self, work: Coroutine[Any, Any, Trouble], seconds_max: float) -> Trouble:
-        """Run something over there for so long at most, and say how it went."""
+        """Run a coroutine in the reporter's loop, with a time limit, and return its outcome."""
         try:
             answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
         except RuntimeError:
@@ -92,7 +93,7 @@ class _ReporterThread:
             answer.cancel()
 
     async def close(self) -> None:
-        """Close the reporter and end the thread; one that does not answer is left to itself."""
+        """Close the reporter and end the thread; one that does not answer is abandoned."""
         trouble = await self.ask(self._close(), CLOSE_SECONDS_MAX)
         with contextlib.suppress(RuntimeError):  # its loop is closed already
             self._loop.call_soon_threadsafe(self._stop.set)
@@ -106,7 +107,7 @@ class _ReporterThread:
             ended.cancel()
 
     async def report(self, event: Reported) -> Trouble:
-        """Hand over one event, and make the reporter before if nobody has."""
+        """Pass on one event; create the reporter first if needed."""
         if self._made is None and (trouble := self._make()) is not None:
             return trouble
         assert self._made is not None
@@ -115,7 +116,7 @@ class _ReporterThread:
             if not isawaitable(answer):
                 return NotReached("its report() is not `async def`")
             await answer
-        except BaseException as error:  # noqa: BLE001 - code of others raises anything, also to end a process
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything, even to end the process
             return self._raised("its report()", error)
         return None
 
@@ -155,11 +156,11 @@ class _ReporterThread:
 
     def _live(self) -> None:
         try:
-            # On leaving it cancels what still runs, waits for that, and closes the loop.
+            # On exit the runner cancels what still runs, waits for it, and closes the loop.
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._until_stopped())
         except BaseException as error:
-            # A task of its own raised it, or stopped the loop: the next event makes another reporter.
+            # One of the reporter's own tasks raised it or stopped the loop; the next event creates another reporter.
             log.warning("reporter %s ended its event loop", self._reference, exc_info=error)
         finally:
             with contextlib.suppress(InvalidStateError):

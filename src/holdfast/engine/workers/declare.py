@@ -1,7 +1,7 @@
-"""Declare: a worker tells the database which actions and flows its code has, so that anybody can ask for them by name.
+"""Declare the actions and flows of a worker's code, so that any process can request them by name.
 
-A flow is kept with a snapshot of what its nodes run under; a process without the code starts that. A flow that changed
-without a new version is refused, and so is the worker: to run on with two meanings of one version would be worse.
+A flow is stored with a snapshot of the rules of its nodes; a process without the code starts that snapshot. A flow that
+changed without a new version is refused, and the worker does not start: two meanings of one version would be worse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("holdfast.flows")
 async def declare_action(
     catalog: Catalog, tenant_id: int, name: str, rules: ActionRules, *, version: str, launcher: str | None
 ) -> None:
-    """Keep what a process says about one of its actions. Nothing here has a default: whoever declares says it all."""
+    """Store the declaration of one action. Nothing here has a default: the declaring process sets every value."""
     await catalog.declare(
         tenant_id, name, rules.queue, rules.policy, version, launcher=launcher, priority=rules.priority
     )
@@ -30,8 +30,8 @@ async def declare_action(
 async def declare_flows(
     catalog: Catalog, tenant_id: int, flows: Sequence[FlowDefinition], actions: Mapping[str, ActionRules]
 ) -> None:
-    """Keep the validated flows of a process, older versions first; `actions` are its own, others are as some worker
-    declared them. A flow inside a flow is the newest of its name."""
+    """Store the validated flows of a process, older versions first. `actions` are its own; others are taken from the
+    declarations of other workers. A nested flow is the newest version of its name."""
     newest = {definition.name: definition for definition in flows}
     for definition in flows:
         await catalog.flows.keep(tenant_id, definition)
@@ -39,5 +39,5 @@ async def declare_flows(
         try:
             await snapshot_tree(catalog, tenant_id, definition, actions, newest.get)
         except NotFound as missing:
-            # Who has that action or flow may come later; until then this one is known and cannot be started.
+            # The worker with that action or flow may start later; until then this flow is stored but cannot be started.
             log.warning("%s", missing)

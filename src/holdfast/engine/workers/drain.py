@@ -1,4 +1,4 @@
-"""Drain: ask one worker to finish what it holds and take no more."""
+"""Drain: ask one worker to finish its running tasks and claim no more."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _DRAIN_WORKER = sql("drain_worker")
 async def drain_worker(
     database: Database, worker_id: int, *, actor: str, reason: str, tenant_id: int | None = None
 ) -> WorkerView:
-    """Drain a worker; `NotFound` if there is none, `Conflict` if it left. It hears of it at its next beat.
+    """Drain a worker; `NotFound` if there is none, `Conflict` if it has left. The worker learns it at its next
+    heartbeat.
 
-    With a tenant, another's worker is none. The change is recorded in the chain of the worker's tenant.
+    With `tenant_id`, a worker of another tenant is not found. The change is audited in the chain of the worker's
+    tenant.
     """
     await show_worker(database, worker_id, tenant_id=tenant_id)
     async with database.transaction() as session:

@@ -1,7 +1,8 @@
-"""Probe: ask workers that offer a URL whether they are well, and keep what they answered.
+"""Probe workers that offer a health URL, and store the results.
 
-A worker registers its URL as the label `probe_url`. Any answer of 2xx is well; several failures in a row make a worker
-unhealthy, one success makes it well again. The verdict is shown beside the worker; leases decide about its work.
+A worker registers its URL as the label `probe_url`. Any 2xx response is healthy; several consecutive failures make a
+worker unhealthy, one success makes it healthy again. The result is only displayed with the worker; leases decide about
+its tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AT_ONCE_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeView:
-    """What a worker's URL answered last. `is_healthy` is None until enough was seen to tell."""
+    """The last probe of a worker's URL. `is_healthy` is None until there were enough probes to decide."""
 
     url: str
     checked_at: datetime | None
@@ -36,7 +37,7 @@ class ProbeView:
 
 
 async def probe_once(engine: Engine, guarded: Guarded) -> int:
-    """Ask the workers whose turn it is; answers how many that were."""
+    """Probe the workers that are due; return how many."""
     settings = engine.settings.webhooks
     rows = await engine.database.fetch(_TAKE, settings.probe_seconds, WORKERS_MAX)
     turn = asyncio.Semaphore(AT_ONCE_MAX)

@@ -1,8 +1,8 @@
-"""The operating-system account PostgreSQL runs under.
+"""The operating-system account that PostgreSQL runs under.
 
-PostgreSQL refuses to run as root. An ordinary user runs it as itself; root hands it to a lesser account.
-What that account cannot reach is worked around, never opened: nothing here changes a mode or an owner of
-anything that Holdfast did not make itself.
+PostgreSQL refuses to run as root. An ordinary user runs it as itself; root runs it under an unprivileged account. Paths
+that this account cannot reach are worked around, never opened: this module changes no mode or owner of anything that
+Holdfast did not create.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FALLBACK_NAMES = ("postgres", "nobody")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A lesser account that root starts PostgreSQL under; an ordinary user needs none (`None`)."""
+    """An unprivileged account under which root starts PostgreSQL; an ordinary user needs none (`None`)."""
 
     name: str
     uid: int
@@ -29,7 +29,7 @@ class Account:
 
 
 def choose(environment: Mapping[str, str]) -> Account | None:
-    """Pick `$HOLDFAST_PG_USER`, else postgres, else nobody; `None` unless this process is root."""
+    """Choose `$HOLDFAST_PG_USER`, else postgres, else nobody; `None` unless this process is root."""
     if os.geteuid() != 0:
         return None
     wanted = environment.get("HOLDFAST_PG_USER")
@@ -49,7 +49,7 @@ def choose(environment: Mapping[str, str]) -> Account | None:
 
 
 def owner_of(data: Path) -> Account | None:
-    """Return the account that existing data must run under: their owner's, whatever `choose` says today."""
+    """Return the account that existing data must run under: their owner, whatever `choose` returns today."""
     if os.geteuid() != 0:
         return None
     found = data.stat()
@@ -63,23 +63,23 @@ def owner_of(data: Path) -> Account | None:
 
 
 def can_enter(account: Account, path: Path) -> bool:
-    """Ask the kernel, as that account, whether it may pass a directory or run a program."""
+    """Return whether the account may enter a directory or run a program, tested as that account."""
     probe = run(["/bin/sh", "-c", 'test -x "$1"', "sh", str(path)], account=account, seconds_max=10)
     return probe.returncode == 0
 
 
 def give(path: Path, account: Account | None) -> None:
-    """Hand something just made to the account."""
+    """Give a new file or directory to the account."""
     if account is not None:
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
 
 def make_passable(directory: Path) -> None:
-    """Make a directory, and its missing parents, that every account may pass through but not list."""
+    """Create a directory, and its missing parents, that every account may traverse but not list."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
-        path.chmod(0o711)  # mkdir's own mode is at the mercy of the umask
+        path.chmod(0o711)  # the umask may have reduced mkdir's own mode
 
 
 def run(
@@ -90,7 +90,7 @@ def run(
     stdin: str = "",
     keep_open: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end under the account; `keep_open` descriptors live as long as it does."""
+    """Run a program to its end under the account; `keep_open` descriptors stay open as long as it runs."""
     return subprocess.run(
         command,
         input=stdin,
@@ -114,10 +114,10 @@ _PASSED_PREFIXES = ("MALLOC_", "ASAN_", "LSAN_", "UBSAN_")
 
 
 def plain_environment() -> dict[str, str]:
-    """Return what PostgreSQL's programs need of the environment, with a locale that every system has.
+    """Return the environment that PostgreSQL's programs need, with a locale that every system has.
 
-    Nothing else is passed on: under a lesser account the environment is readable in /proc by that account, and the
-    caller's may hold tokens, passwords and URLs.
+    Nothing else is passed on: the unprivileged account can read the environment in /proc, and the caller's may contain
+    tokens, passwords and URLs.
     """
     passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
     return passed | {"LC_ALL": "C"}

@@ -1,8 +1,8 @@
-"""Finding PostgreSQL programs on this machine.
+"""Find PostgreSQL programs on this machine.
 
-The order is: `$HOLDFAST_PG_BIN`, a wheel that carries them, the usual system directories, the search path.
-The first whose `postgres --version` runs and is recent enough wins. Wheels are only looked into, never
-imported: their own supervisors change modes of directories they do not own.
+The order is: `$HOLDFAST_PG_BIN`, a wheel that contains them, the usual system directories, the search path. The first
+whose `postgres --version` runs and is recent enough wins. Wheels are only searched, never imported: their own
+supervisors change modes of directories that they do not own.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _inspect(directory: Path, package: Path | None) -> Binaries | str:
 
 
 def within_reach(found: Binaries, account: Account | None) -> Binaries:
-    """Return programs the account may run: these, or a copy if a wheel lies in a closed directory."""
+    """Return programs that the account may run: these, or a copy if the wheel is in a closed directory."""
     if account is None or can_enter(account, found.directory / "postgres"):
         return found
     if found.package is None:
@@ -130,12 +130,12 @@ def _copy(package: Path, target: Path) -> None:
     try:
         for install in package.glob("pginstall*"):
             shutil.copytree(install, draft / package.name / install.name, symlinks=True)
-        # The programs find their libraries by a path relative to themselves, so the layout stays.
+        # The programs find their libraries by a path relative to themselves, so the layout is kept.
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, draft / libraries.name, symlinks=True)
         for path in (draft, *draft.rglob("*")):
-            if not path.is_symlink():  # a wheel installed under a narrow umask is closed to others
+            if not path.is_symlink():  # a wheel installed under a narrow umask is closed to other accounts
                 path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
         draft.rename(target)
     except OSError:

@@ -1,8 +1,8 @@
-"""A data directory and the command line of the server on it.
+"""A data directory, and the command line of the server on it.
 
-Data appear whole: they are made, given the `holdfast` database and synced in a draft folder, which is then
-renamed. Whatever is killed on the way leaves a draft that the next start throws away.
-Every server is durable and listens on a private socket only; no setting can open a network port.
+Data appear whole: they are created, given the `holdfast` database and synced in a draft folder, which is then renamed.
+A process that is killed meanwhile leaves a draft that the next start deletes. Every server is durable and listens on a
+private socket only; no setting can open a network port.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OURS = frozenset({"listen_addresses", "port", "unix_socket_directories", "data_d
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse settings that would move the server from its private place."""
+    """Raise `InvalidSettings` for settings that would move the server from its private socket or directory."""
     if refused := sorted(OURS & {name.lower() for name in settings}):
         raise InvalidSettings(
             f"The embedded database sets {', '.join(refused)} itself.",
@@ -50,7 +50,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 def create_data(
     data: Path, tools: Binaries, account: Account | None, *, lock: int, is_durable: bool, deadline: float
 ) -> None:
-    """Make a data directory with an empty `holdfast` database; it appears complete or not at all."""
+    """Create a data directory with an empty `holdfast` database; it appears complete or not at all."""
     draft = data.with_name(f"{data.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
@@ -91,7 +91,7 @@ def command(tools: Binaries, data: Path, socket_directory: Path, settings: Mappi
 
 
 def _compression(tools: Binaries, data: Path) -> dict[str, str]:
-    """Compress the log of changes where the build has lz4; pglz would cost more time than it saves."""
+    """Compress the WAL if the build has lz4; pglz would cost more time than it saves."""
     wanted = "wal_compression=lz4"
     probe = [str(tools.directory / "postgres"), "-C", "wal_compression", "-c", wanted, "-D", str(data)]
     is_supported = accounts.run(probe, account=None, seconds_max=10).returncode == 0

@@ -1,15 +1,15 @@
-"""The home directory of an embedded database, and the layout of files in it.
+"""The home directory of an embedded database, and its file layout.
 
     pg18/         the data, a folder per major version
     run/          the socket
     server.json   what was started last, and how
-    postgres.log  what PostgreSQL said
-    users.lock    shared by all who use the server
-    server.lock   of whoever starts the server, then of the keeper and all of PostgreSQL
-    keeper.lock   of the keeper
+    postgres.log  the log of PostgreSQL
+    users.lock    shared by all processes that use the server
+    server.lock   held by the process that starts the server, then by the keeper and all of PostgreSQL
+    keeper.lock   held by the keeper
 
-Run by root, PostgreSQL may be unable to enter the home. Then all of the above lies in a folder below
-/var/lib/holdfast and the home holds only `elsewhere.json`, which points there.
+Started by root, PostgreSQL may be unable to enter the home. Then all of the above is in a folder below
+/var/lib/holdfast, and the home has only `elsewhere.json`, which points there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTE_NAME = "elsewhere.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePaths:
-    """Where the files of one home are: in `root`, which is the home itself unless that is closed."""
+    """The paths of one home's files: in `root`, which is the home itself unless that is closed to PostgreSQL."""
 
     home: Path
     root: Path
@@ -66,7 +66,7 @@ class HomePaths:
 
 
 def locate(home: Path) -> HomePaths:
-    """Find the place of a home without making anything."""
+    """Find the files of a home without creating anything."""
     home = _absolute(home)
     try:
         return HomePaths(home=home, root=_elsewhere(home) or home)
@@ -75,10 +75,10 @@ def locate(home: Path) -> HomePaths:
 
 
 def prepare(home: Path, account: Account | None) -> HomePaths:
-    """Make the home if need be and find its place, which the account may enter."""
+    """Create the home if needed and find its files, in a folder that the account may enter."""
     home = _absolute(home)
     try:
-        # Passing through is all the account needs; the folders inside are private to it.
+        # The account only has to traverse it; the folders inside are private to it.
         home.mkdir(parents=True, exist_ok=True, mode=0o700 if account is None else 0o711)
         root = _elsewhere(home)
         if root is None and account is not None and not can_enter(account, home):
@@ -99,7 +99,7 @@ def _absolute(home: Path) -> Path:
 
 
 def _elsewhere(home: Path) -> Path | None:
-    """Read where an earlier start put the files of this home, if not into the home itself."""
+    """Return where an earlier start put the files of this home, if not into the home itself."""
     note_path = home / NOTE_NAME
     try:
         note = json.loads(note_path.read_bytes())
@@ -109,7 +109,7 @@ def _elsewhere(home: Path) -> Path | None:
     except (ValueError, KeyError, TypeError) as error:
         raise unusable(home, f"{note_path} is damaged") from error
     if named != str(home):
-        # Sharing the original's data under a second name would surprise; starting empty would look like loss.
+        # Sharing the original's data under a second name would surprise; starting empty would look like data loss.
         raise InvalidSettings(
             f"{home} is a copy of {named}, but its data are not in it: they are in {root}.",
             code="embedded_home_copied",
@@ -142,7 +142,7 @@ def _slug(home: Path) -> Path:
 
 
 def folder_name(path: Path) -> str:
-    """A name for a folder that stands for another one: `shop-1f0c…`."""
+    """Return a folder name that identifies another folder: `shop-1f0c…`."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", path.name)[:24].strip("-") or "home"
     return f"{readable}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
 
@@ -158,7 +158,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def unusable(home: Path, reason: str) -> InvalidSettings:
-    """Say that a home cannot serve, and what to set instead."""
+    """Build the error for an unusable home, with what to set instead."""
     return InvalidSettings(
         f"{home} cannot be the home of an embedded database: {reason}.",
         code="embedded_home_unusable",

@@ -1,12 +1,12 @@
 """The keeper: a detached process that owns one PostgreSQL server and ends with it.
 
-It waits for the lock that every user of the server shares. To get it means that the last user is gone,
-however it died, and then the keeper shuts the server down. It outlives whoever started it: own session,
-no terminal, deaf to Ctrl-C and hang-up. SIGTERM, as at a system shutdown, stops the server in good order.
-If the keeper itself is killed, Linux tells the server to shut down (elsewhere the next start does).
+It waits for the lock that every user of the server shares. When it gets the lock, the last user has ended, in whatever
+way, and the keeper shuts the server down. It outlives the process that started it: it has its own session, no terminal,
+and ignores Ctrl-C and hang-up. SIGTERM, as at a system shutdown, stops the server cleanly. If the keeper itself is
+killed, Linux signals the server to shut down (on other systems the next start does).
 
-Started as a file of its own, with nothing but the standard library, so that it is small and quick:
-`python -m holdfast.store.embedded.keeper ORDER`, where ORDER is the JSON made by `describe`.
+It runs as a single file with the standard library only, so that it is small and starts quickly: `python -m
+holdfast.store.embedded.keeper ORDER`, where ORDER is the JSON made by `describe`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def describe(
     uid: int | None,
     gid: int | None,
 ) -> str:
-    """Write down a keeper's order; `server_lock` is a descriptor it inherits, already locked."""
+    """Encode a keeper's order; `server_lock` is an inherited descriptor that is already locked."""
     return json.dumps(
         {
             "command": list(command),
@@ -50,11 +50,11 @@ def describe(
 
 
 def main(order_text: str) -> NoReturn:
-    """Detach, start the server, and stay until it is gone."""
+    """Detach, start the server, and wait until it has ended."""
     if os.fork():
-        os._exit(0)  # whoever started us reaps this process and never hears of the keeper again
+        os._exit(0)  # the process that started us reaps this parent; the keeper goes on detached
     for terminal_signal in (signal.SIGINT, signal.SIGHUP):
-        # A handler, not SIG_IGN: that would pass on to PostgreSQL, deaf until it has set its own.
+        # A handler, not SIG_IGN: PostgreSQL would inherit that, and ignore signals until it sets its own handlers.
         signal.signal(terminal_signal, lambda *_: None)
     order = json.loads(order_text)
     keeper_lock = os.open(order["keeper_lock"], os.O_RDWR | os.O_CREAT, 0o600)
@@ -65,7 +65,7 @@ def main(order_text: str) -> NoReturn:
         user=order["uid"],
         group=order["gid"],
         extra_groups=None if order["uid"] is None else [],
-        pass_fds=[order["server_lock"]],  # the lock stays taken until the last process of the server is gone
+        pass_fds=[order["server_lock"]],  # the lock stays taken until the last process of the server has ended
     )
     signal.signal(signal.SIGTERM, lambda *_: server.send_signal(signal.SIGINT))
     threading.Thread(target=_stop_when_unused, args=(server, order["users_lock"]), daemon=True).start()
@@ -73,25 +73,25 @@ def main(order_text: str) -> NoReturn:
 
 
 def _dying_with(keeper: int) -> Callable[[], None]:
-    """Return what the server process does before it becomes PostgreSQL: tie its life to the keeper's."""
+    """Return the function that ties the server process to the keeper's life before it executes PostgreSQL."""
     if sys.platform != "linux":
         return lambda: None
     libc = ctypes.CDLL(None)
 
     def tie() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-        if os.getppid() != keeper:  # the keeper died before the line above took hold
+        if os.getppid() != keeper:  # the keeper died before the call above took effect
             os._exit(1)
 
     return tie
 
 
 def _stop_when_unused(server: subprocess.Popen[bytes], users_lock: str) -> None:
-    """Shut the server down when nobody uses it; newcomers wait for the lock until it is down."""
+    """Shut the server down when it has no users; new users wait for the lock until it is down."""
     fcntl.flock(os.open(users_lock, os.O_RDWR), fcntl.LOCK_EX)
     while True:
         server.send_signal(signal.SIGINT)  # fast shutdown
-        threading.Event().wait(REMIND_SECONDS)  # again, in case it was too young to listen
+        threading.Event().wait(REMIND_SECONDS)  # repeat, in case it had no signal handler yet
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starting a server, by the one process that holds its lock, and the record of what was started."""
+"""Start a server, in the one process that has its lock, and record what was started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAIL_LINES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
-    """The server last started in a place. `root` unmasks a record that came with a copied home."""
+    """The server last started in a home. `root` reveals a record that was copied with its home."""
 
     root: str
     version: str
@@ -36,7 +36,7 @@ class StartRecord:
 
 
 def read_record(place: HomePaths) -> StartRecord | None:
-    """Return what was started here last, or `None` if nothing was."""
+    """Return what was started here last, or `None`."""
     try:
         record = StartRecord(**json.loads(place.record.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -47,9 +47,9 @@ def read_record(place: HomePaths) -> StartRecord | None:
 def launch(
     place: HomePaths, settings: Mapping[str, str], *, account: Account | None, lock: int, deadline: float
 ) -> StartRecord:
-    """Start the server of a place and return when it accepts connections.
+    """Start the server of a home and return when it accepts connections.
 
-    `lock` is the server lock, taken: from here on it belongs to every process of the new server.
+    `lock` is the server lock, already taken: from here on every process of the new server holds it.
     """
     tools = _choose_tools(place)
     data = place.data(tools.major)
@@ -75,7 +75,7 @@ def launch(
     alive = _start_keeper(place, cluster.command(tools, data, folder, settings), account, lock)
     try:
         while (now := postmaster.read(data)) is None or now == before or not now.is_ready:
-            if select.select([alive], [], [], POLL_SECONDS)[0]:  # end of file: the keeper is gone
+            if select.select([alive], [], [], POLL_SECONDS)[0]:  # end of file: the keeper has ended
                 raise _failed(place, log_bytes)
             if time.monotonic() >= deadline:
                 raise TimeoutError
@@ -85,7 +85,7 @@ def launch(
 
 
 def _choose_tools(place: HomePaths) -> binaries.Binaries:
-    """Find programs for the data that are there, else the best ones."""
+    """Find programs for the existing data, else the best ones."""
     major = place.major()
     if major is None:
         return binaries.find(os.environ)
@@ -101,7 +101,7 @@ def _choose_tools(place: HomePaths) -> binaries.Binaries:
 
 
 def _start_keeper(place: HomePaths, command: list[str], account: Account | None, lock: int) -> int:
-    """Start the keeper and return a descriptor that reads as ended once the keeper is gone."""
+    """Start the keeper and return a descriptor that reads end-of-file once the keeper has ended."""
     alive, held_by_keeper = os.pipe()
     order = keeper.describe(
         command=command,
@@ -114,7 +114,7 @@ def _start_keeper(place: HomePaths, command: list[str], account: Account | None,
     try:
         private_log = os.open(place.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(private_log, "ab") as log:
-            # Isolated and without site packages: the keeper needs neither and starts sooner.
+            # Isolated and without site packages: the keeper needs neither and starts faster.
             subprocess.run(
                 [sys.executable, "-I", "-S", keeper.__file__, order],
                 stdin=subprocess.DEVNULL,
@@ -135,7 +135,7 @@ def _start_keeper(place: HomePaths, command: list[str], account: Account | None,
 
 
 def _trim_log(log: Path) -> int:
-    """Put a log that has grown large aside, and return how many bytes the current one has."""
+    """Move a large log aside, and return the size of the current one."""
     if not log.exists():
         return 0
     size_bytes = log.stat().st_size
@@ -146,7 +146,7 @@ def _trim_log(log: Path) -> int:
 
 
 def log_tail(log: Path, *, from_byte: int = 0) -> str:
-    """Return the last lines PostgreSQL wrote, none of them from before `from_byte`."""
+    """Return the last lines of PostgreSQL's log, none of them from before `from_byte`."""
     try:
         with log.open("rb") as file:
             file.seek(max(from_byte, log.stat().st_size - TAIL_BYTES))

@@ -1,8 +1,8 @@
-"""File locks that wait no longer than told.
+"""File locks with a deadline.
 
-All shared knowledge about a running server rests on these: the kernel drops a lock with its last holder,
-however that one died, so no count can go wrong and nothing has to be repaired after a kill -9.
-A lock is never unlocked, only closed: a forked process that still has it open keeps it.
+They are the only shared state about a running server: the kernel drops a lock with its last holder, however that
+process died, so no count can go wrong and nothing has to be repaired after a kill -9. A lock is never unlocked, only
+closed: a forked process that still has it open keeps it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ POLL_SECONDS = 0.01
 
 
 def open_file(path: Path) -> int:
-    """Open a lock file, made on first use; programs that this process starts do not get the descriptor."""
+    """Open a lock file, creating it on first use; child programs do not inherit the descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def try_take(descriptor: int, *, is_shared: bool) -> bool:
-    """Take the lock if that is possible at once."""
+    """Take the lock if it is free. Return whether it was taken."""
     kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -43,7 +43,7 @@ def take(path: Path, *, is_shared: bool, deadline: float) -> int:
 
 
 def is_taken(path: Path) -> bool:
-    """Tell whether somebody holds the lock alone just now; never makes the file."""
+    """Return whether another process holds the lock exclusively; never creates the file."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def is_taken(path: Path) -> bool:
 
 
 def pause(deadline: float) -> None:
-    """Let one polling interval pass, or raise TimeoutError if the deadline has."""
+    """Sleep for one polling interval, or raise TimeoutError after the deadline."""
     if time.monotonic() >= deadline:
         raise TimeoutError
     time.sleep(POLL_SECONDS)

@@ -1,8 +1,8 @@
-"""What `postmaster.pid` says about a server, and whether to believe it.
+"""The content of `postmaster.pid`, and whether to trust it.
 
-PostgreSQL writes the file when it starts and removes it when it stops; a killed server leaves it behind, and
-the process id in it may since belong to anyone. So nothing is signalled, and no file removed, on its word
-alone: the command line of the process has to agree.
+PostgreSQL writes the file when it starts and removes it when it stops. A killed server leaves it behind, and its
+process id may since belong to another process. So nothing is signalled, and no file removed, because of the file alone:
+the command line of the process has to match.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postmaster:
-    """One server as its own file describes it; two servers never describe themselves alike."""
+    """One server as its own file describes it; two servers never have the same description."""
 
     pid: int
     started_at: str
@@ -31,7 +31,7 @@ class Postmaster:
 
 
 def read(data: Path) -> Postmaster | None:
-    """Return what the file says, or `None` while it is absent or half written."""
+    """Return the content of the file, or `None` while it is absent or half written."""
     try:
         lines = [line.strip() for line in (data / "postmaster.pid").read_text(errors="replace").splitlines()]
         # Line by line: pid, data directory, start time, port, socket directory, address, memory, state.
@@ -41,7 +41,7 @@ def read(data: Path) -> Postmaster | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process with this id still runs; one that ended and was not collected does not."""
+    """Return whether a process with this id still runs; a zombie does not."""
     return _exists(pid) and not _is_zombie(pid)
 
 
@@ -56,7 +56,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Tell whether a process ended but its parent has not asked; in containers that can last for ever."""
+    """Return whether a process has ended but was not reaped; in containers that can last forever."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (OSError, IndexError):
@@ -64,9 +64,9 @@ def _is_zombie(pid: int) -> bool:
 
 
 def stop_orphan(data: Path) -> None:
-    """Ask a server that lost its keeper to shut down, if the one in the file really is it.
+    """Ask a server that lost its keeper to shut down, if the process in the file really is that server.
 
-    Linux stops it by itself (see `keeper`); other systems leave it running until somebody comes by.
+    Linux stops it automatically (see `keeper`); on other systems it runs until another process calls this.
     """
     found = read(data)
     if found is not None and _data_of(found.pid) == str(data):
@@ -76,9 +76,9 @@ def stop_orphan(data: Path) -> None:
 def clear_stale_file(data: Path) -> None:
     """Remove the file of a dead server whose process id is still, or again, in use.
 
-    PostgreSQL itself forgives a file whose process is gone, but refuses to start while the id is taken.
-    Called only under the server lock, which proves that no server of ours is left; a server somebody else
-    runs on these data is recognised by its command line, and in doubt the file stays.
+    PostgreSQL ignores a file whose process has ended, but refuses to start while the id is in use. Call this only under
+    the server lock, which proves that none of our servers is left. A foreign server on these data is recognized by its
+    command line; in doubt the file stays.
     """
     found = read(data)
     if found is None or not _exists(found.pid):
@@ -92,7 +92,7 @@ def clear_stale_file(data: Path) -> None:
 
 
 def _data_of(pid: int) -> str | None:
-    """Return the absolute data directory a server was started with, as its command line has it."""
+    """Return the absolute data directory a server was started with, from its command line."""
     command = _command(pid)
     for flag, value in itertools.pairwise(command):
         if flag == "-D" and value.startswith("/"):
@@ -101,7 +101,7 @@ def _data_of(pid: int) -> str | None:
 
 
 def _command(pid: int) -> list[str]:
-    """Return the words of a process's command line; empty if they cannot be known."""
+    """Return the words of a process's command line; empty if they are unknown."""
     if sys.platform == "linux":
         try:
             raw = Path(f"/proc/{pid}/cmdline").read_bytes()

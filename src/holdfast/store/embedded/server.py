@@ -1,8 +1,8 @@
 """An embedded PostgreSQL server, shared by all processes that use the same home.
 
-The first process starts it, the others attach, and the last one out stops it, also when it is killed:
-each holds a shared file lock, and a keeper process waits for the moment nobody does.
-Nothing here touches a system database: own data, own socket, no network port.
+The first process starts it, the others attach, and when the last one ends the server is stopped, even if that process
+was killed: each holds a shared file lock, and a keeper process waits until no process does. It touches no system
+database: it has its own data, its own socket and no network port.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from holdfast.store.embedded.launch import StartRecord, launch, log_tail, read_r
 
 
 class Share:
-    """This process's share in a server: the users lock, held until closed or the process ends.
+    """This process's share in a server: the users lock, held until closed or until the process ends.
 
-    It has no finaliser: a forgotten server object must not stop the server under open connections.
+    It has no finalizer: a garbage-collected server object must not stop the server under open connections.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Give the share up; again is harmless."""
+        """Release the share. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -51,13 +51,13 @@ class EmbeddedServer:
     _share: Share = field(repr=False, compare=False)
 
     def close(self) -> None:
-        """Give up this process's share; the last one out stops the server. Again is harmless."""
+        """Release this process's share; the last release stops the server. Idempotent."""
         self._share.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
-    """What can be told about the server of a home without starting or touching it."""
+    """The status of the server of a home, read without starting or changing it."""
 
     is_running: bool
     pid: int | None
@@ -70,11 +70,11 @@ class ServerStatus:
 
 
 def default_home() -> Path:
-    """Return `$HOLDFAST_HOME`, else a folder of this project's own in the user's data folder for Holdfast."""
+    """Return `$HOLDFAST_HOME`, else a folder for this project in the user's data folder for Holdfast."""
     if named := os.environ.get("HOLDFAST_HOME"):
         return Path(named).expanduser()
     folder = Path(os.environ.get("XDG_DATA_HOME", ""))
-    # The desktop specification has relative values ignored.
+    # The XDG specification says to ignore relative values.
     base = (folder if folder.is_absolute() else Path("~/.local/share").expanduser()) / "holdfast"
     return base / homes.folder_name(project_of(Path.cwd()))
 
@@ -83,7 +83,7 @@ PROJECT_MARKS = ("holdfast.toml", "pyproject.toml", ".git")
 
 
 def project_of(directory: Path) -> Path:
-    """The project that a directory belongs to: the nearest one above it with a sign of one, else itself."""
+    """Return the project of a directory: the nearest one above it with a project mark, else the directory itself."""
     directory = directory.resolve()
     for one in (directory, *directory.parents):
         if any((one / mark).exists() for mark in PROJECT_MARKS):
@@ -92,10 +92,10 @@ def project_of(directory: Path) -> Path:
 
 
 def start(home: Path, *, settings: Mapping[str, str] | None = None, start_seconds_max: float = 60) -> EmbeddedServer:
-    """Return the running server of a home, started if need be.
+    """Return the running server of a home, started if needed.
 
-    `settings` are PostgreSQL's own and hold for the server this call starts; one that runs keeps its own.
-    The server is durable unless they say otherwise.
+    `settings` are PostgreSQL settings for a server that this call starts; a running one keeps its own. The server is
+    durable unless they disable that.
     """
     began = time.monotonic()
     deadline = began + start_seconds_max
@@ -126,7 +126,7 @@ def start(home: Path, *, settings: Mapping[str, str] | None = None, start_second
 def _attach_or_launch(
     place: HomePaths, settings: Mapping[str, str], account: Account | None, deadline: float
 ) -> tuple[str, StartRecord]:
-    """Attach to a server that is ready, else wait until no process of one is left and start anew."""
+    """Attach to a server that is ready, else wait until no process of one is left and start a new one."""
     while True:
         lock = locks.open_file(place.server_lock)
         try:
@@ -160,7 +160,7 @@ def _too_slow(place: HomePaths, seconds_max: float) -> Unavailable:
 
 
 def status(home: Path) -> ServerStatus:
-    """Tell how the server of a home is doing; makes and changes nothing."""
+    """Return the status of the server of a home; creates and changes nothing."""
     place = homes.locate(home)
     record = read_record(place)
     found = postmaster.read(Path(record.data)) if record else None

@@ -1,7 +1,7 @@
-"""The folder of the server's socket, and the address that leads there.
+"""The folder of the server's socket, and the URL that leads there.
 
-The server trusts whoever reaches its socket, so the folder is the only door: it stays closed (0700) to
-everyone but the account that runs the server, and root.
+The server trusts every client that reaches its socket, so the folder is the only protection: it is closed (0700) to all
+but the account that runs the server, and root.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PATH_BYTES_MAX = 100  # the kernel's own limit is 103 or 107, by system
 def prepare(root: Path, recorded: Path | None, account: Account | None) -> Path:
     """Return an empty folder for the socket that only the server's account, and root, may enter.
 
-    It is the same at every start, so that users find a restarted server again. Clients cannot name a
-    socket with a long path or a comma in it; then the folder is a temporary one, remembered as `recorded`.
+    It is the same at every start, so that clients find a restarted server again. Clients cannot name a socket with a
+    long path or a comma in it; then the folder is a temporary one, stored as `recorded`.
     """
     preferred = root / "run"
     if _is_speakable(preferred):
@@ -52,7 +52,7 @@ def _is_speakable(directory: Path) -> bool:
 
 
 def _is_private(directory: Path, account: Account | None) -> bool:
-    """Tell whether a folder is still ours: after a reboot anyone may have taken its name."""
+    """Return whether a folder is still ours: after a reboot another user may have taken its name."""
     try:
         found = directory.lstat()
     except OSError:
@@ -62,9 +62,9 @@ def _is_private(directory: Path, account: Account | None) -> bool:
 
 
 def answers(directory: Path) -> bool:
-    """Tell whether the server behind a socket speaks: one that is being killed still looks alive for a while.
+    """Return whether the server behind a socket responds: one that is being killed still exists for a while.
 
-    Asks whether it would encrypt, the shortest question the protocol has; any answer will do.
+    Sends the encryption request, the shortest message of the protocol; any response will do.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_SECONDS_MAX)
@@ -77,5 +77,5 @@ def answers(directory: Path) -> bool:
 
 
 def url(socket_directory: Path) -> str:
-    """Return the address of the `holdfast` database behind a socket."""
+    """Return the URL of the `holdfast` database behind a socket."""
     return f"postgresql://postgres@/{DATABASE}?host={quote(str(socket_directory))}&port={PORT}"

@@ -1,6 +1,6 @@
 -- name: requeue_stale_dead_letters
--- Hand letters back to the sweep whose task came to rest without updating them, such as an item in whose place others
--- completed. Bounded.
+-- Return dead letters to the sweep whose task stopped without updating them, such as an item that was replaced by items
+-- that completed. Bounded.
 with forgotten as materialized (
   select d.dead_letter_id
   from holdfast.dead_letter d
@@ -30,8 +30,8 @@ where d.dead_letter_id = any(array(select dead_letter_id from forgotten))
 returning d.dead_letter_id;
 
 -- name: park_abandoned_dead_letters
--- Letters that were asked for and that nothing more is tried for: their task or run was canceled since (parked), or their
--- run completed without them (resolved). Those of a campaign are the campaign's. Bounded.
+-- Close requested dead letters for which nothing more is tried: their task or run was canceled since (parked), or their
+-- run completed without them (resolved). Dead letters of a campaign are left to the campaign. Bounded.
 with locked as materialized (
   select d.dead_letter_id, coalesce(r.state = 'c', false) as is_over
   from holdfast.dead_letter d
@@ -65,8 +65,8 @@ select dead_letter_id
 from done;
 
 -- name: close_replaced
--- Letters of runs in whose place others were started ($1, or any): nothing waits for what they stand for. Letters that
--- somebody holds are left for the next pass, so that nobody who holds a run waits here. Bounded.
+-- Resolve dead letters of replaced runs ($1, or any): no node waits for them. Locked dead letters are left for the next
+-- pass, so that a transaction that has locked a run never waits here. Bounded.
 with locked as materialized (
   select d.dead_letter_id
   from holdfast.run r
@@ -94,8 +94,9 @@ select dead_letter_id
 from done;
 
 -- name: park_node
--- Open the letter of a node that failed without a task, and close those it had: it stands for them. Letters that somebody
--- holds are left to the sweep, and those of a campaign to the campaign: who holds a run waits for no letter. Under its lock.
+-- Open the dead letter of a node that failed without a task, and close its earlier ones, which it replaces. Locked dead
+-- letters are left to the sweep, and those of a campaign to the campaign: a transaction that has locked a run waits for
+-- no dead letter. Requires the lock of the run.
 with locked as materialized (
   select d.dead_letter_id
   from holdfast.dead_letter d
@@ -130,8 +131,8 @@ from letter
 returning kind;
 
 -- name: resolve_completed_nodes
--- Letters that were asked for of nodes without a task ($1, or any) that completed since, whoever asked. Letters that
--- somebody holds are left for the next pass, so that nobody who holds a run waits here. Bounded.
+-- Resolve requested dead letters of nodes without a task ($1, or any) that have completed since. Locked dead letters
+-- are left for the next pass, so that a transaction that has locked a run never waits here. Bounded.
 with locked as materialized (
   select d.dead_letter_id
   from holdfast.dead_letter d

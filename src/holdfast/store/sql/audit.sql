@@ -1,6 +1,6 @@
 -- name: lock_audit_head
--- Become the one who may append to a tenant's chain, until the transaction ends; begins the chain if there is none. The
--- last lock a transaction takes: whoever holds it waits for nobody.
+-- Lock a tenant's chain for appending, until the transaction ends; begin the chain if there is none. It is the last
+-- lock that a transaction takes, so its holder waits for no other lock.
 insert into holdfast.audit_head as h (tenant_id, seq, hash)
 values ($1, 0, $2)
 on conflict (tenant_id) do update
@@ -8,7 +8,7 @@ set seq = h.seq
 returning h.seq, h.hash, holdfast.instant() as at;
 
 -- name: append_audit
--- Append rows and move the head from the row they follow. No row comes back if the head is elsewhere.
+-- Append rows and move the head from the row that they follow. No row is returned if the head is elsewhere.
 with moved as (
   update holdfast.audit_head h
   set seq = $3, hash = $4
@@ -26,7 +26,7 @@ cross join unnest($8::bigint[], $9::text[], $10::text[], $11::text[], $12::text[
 returning seq;
 
 -- name: list_audit
--- A page of the log, newest first, of the rows from $9 on: what one page looks at is bounded.
+-- Return a page of the log, newest first, of the rows from $9 on: one page reads a bounded number of rows.
 select a.tenant_id, a.seq, a.at, a.actor, a.verb, a.subject_kind, a.subject_id, a.reason, a.before::text as before,
   a.after::text as after, a.hash
 from holdfast.audit a
@@ -40,7 +40,7 @@ order by a.seq desc
 limit $8;
 
 -- name: read_audit_chain
--- The next rows of a chain, in its order, as they were hashed.
+-- Return the next rows of a chain, in its order, as they were hashed.
 select a.tenant_id, a.seq, a.at, a.actor, a.verb, a.subject_kind, a.subject_id, a.reason, a.before::text as before,
   a.after::text as after, a.prev_hash, a.hash
 from holdfast.audit a
@@ -49,7 +49,7 @@ order by a.seq
 limit $3;
 
 -- name: read_audit_head
--- Where a chain ends, as kept apart from it.
+-- Return the head of a chain, which is stored separately from it.
 select h.seq, h.hash
 from holdfast.audit_head h
 where h.tenant_id = $1;

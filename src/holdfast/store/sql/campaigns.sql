@@ -1,6 +1,6 @@
 -- name: start_campaign
--- Begin a campaign over the letters of a group that stand for a failed task now. One at a time per group; without such
--- a letter nothing begins.
+-- Start a campaign over the dead letters of a group that can be re-driven now. One open campaign per group; without
+-- such a dead letter none starts.
 with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
   from holdfast.redrivable_dead_letters d
@@ -29,7 +29,8 @@ select campaign_id
 from inserted;
 
 -- name: moving_campaigns
--- Campaigns that a pass may do something about: those under way, and those whose letters are still out. The next page.
+-- Return the next page of campaigns that a pass may advance: those in progress, and those with released dead letters
+-- that have not ended.
 select c.campaign_id, c.state
 from holdfast.campaign c
 where c.campaign_id > $2 and (
@@ -40,23 +41,23 @@ order by c.campaign_id
 limit $1;
 
 -- name: take_campaign_turn
--- Become the one who moves campaigns, for so many seconds at most, unless another does or all of them rest. Answers until
--- when, which is what the turn is known by, and behind which campaign to go on.
+-- Take the turn to advance campaigns, for at most $1 seconds, unless another process has it or all campaigns rest.
+-- Returns its end, which identifies the turn, and the campaign after which to continue.
 update holdfast.campaign_turn t
 set rests_until = holdfast.instant() + make_interval(secs => $1)
 where t.rests_until <= holdfast.instant()
 returning t.rests_until, t.campaign_id;
 
 -- name: end_campaign_turn
--- Nobody moves a campaign for so many seconds; then the next turn goes on behind one of them. Only of the own turn.
+-- End the turn: no process advances campaigns for $2 seconds, and the next turn continues after campaign $3.
+-- `rests_until = $1` proves that the turn is still the caller's.
 update holdfast.campaign_turn t
 set rests_until = holdfast.instant() + make_interval(secs => $2), campaign_id = $3
 where t.rests_until = $1
 returning t.campaign_id;
 
 -- name: lock_campaign
--- Become the one who moves a campaign, unless it rests after a pass that failed; another process that does so already is
--- left to it.
+-- Lock a campaign, unless it rests after a failed pass or another process has locked it.
 select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
   c.at_once, c.upto_id, c.lane_ids, c.leg, c.released, c.looked_to, c.passed_by,
   exists (
@@ -69,7 +70,7 @@ where c.campaign_id = $1 and (c.rests_until is null or c.rests_until <= holdfast
 for update of c skip locked;
 
 -- name: rest_campaign
--- A pass over a campaign failed: nobody moves it for so many seconds, and who looks at it is told.
+-- Let a campaign rest for $2 seconds after a failed pass, with a note for display.
 update holdfast.campaign c
 set rests_until = holdfast.instant() + make_interval(secs => $2),
   note = case when c.state in ('awaiting_version', 'canary', 'ramp') then $3 else c.note end
@@ -77,10 +78,10 @@ where c.campaign_id = $1
 returning c.campaign_id;
 
 -- name: collect_campaign
--- Count what became of the letters that are out. A letter whose task failed again is parked: the fresh one stands for it.
--- One in whose place other items completed is resolved with them; one that its completed run went round says nothing, and is
--- dropped. Under the campaign's lock, so their rows stay where they are: joined by key, all that are out could be compared
--- with each other.
+-- Count the outcomes of released dead letters. A dead letter whose task failed again is parked: the new one replaces
+-- it. One whose item was replaced by items that completed is resolved with them. One that its completed run bypassed
+-- proves nothing, and is dropped. Requires the campaign's lock, so the rows do not move and can be joined by ctid: a
+-- join by key could compare all released dead letters with each other.
 with ended as materialized (
   select m.ctid as place, m.leg,
     case
@@ -167,10 +168,11 @@ returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
   (select count(*)::int from ended where outcome is null and leg = $3) as outstanding;
 
 -- name: next_campaign_letters
--- What a campaign finds among the next letters of its group ($6 at most, behind $5), oldest first: those that could go, and
--- whether some wait with a paused queue or run. As a range of the index of what waits: by the number alone, the planner may
--- walk through all letters there ever were. Each is asked by key (`offset 0` keeps the questions apart): joined, all
--- letters of a large group would be compared with all that it released.
+-- Return what a campaign finds among the next $6 dead letters of its group after $5, oldest first: those that may be
+-- released, and whether some wait with a paused queue or run. The range condition uses the index of unresolved dead
+-- letters: with the id alone, the planner may scan all dead letters ever. Each row is checked by key (`offset 0` keeps
+-- the subqueries from being joined): a join would compare all dead letters of a large group with all that were
+-- released.
 with looked as materialized (
   select d.dead_letter_id, d.run_id, d.lane_id
   from holdfast.dead_letter d
@@ -212,15 +214,16 @@ select (select count(*)::int from looked) as looked, (select max(dead_letter_id)
 from found;
 
 -- name: keep_campaign_place
--- How far a campaign has looked, and whether it passed by letters that wait. Under its lock.
+-- Store how far a campaign has read, and whether it skipped waiting dead letters. Requires its lock.
 update holdfast.campaign c
 set looked_to = $2, passed_by = $3
 where c.campaign_id = $1 and (c.looked_to, c.passed_by) is distinct from ($2, $3)
 returning c.campaign_id;
 
 -- name: take_campaign_letters
--- Letters of a campaign ($5) under their locks, oldest first, as far as they are still its to take. Found by key and judged
--- under the lock, each asked by key whether it was released before (`offset 0`): the plan is the same whatever there is.
+-- Lock dead letters of a campaign ($5), oldest first, as far as it may still release them. Rows are found by key and
+-- filtered under the lock, each checked by key for an earlier release (`offset 0`), so the plan does not depend on
+-- statistics.
 with found as materialized (
   select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches
   from holdfast.dead_letter d
@@ -248,9 +251,9 @@ where d.state in ('open', 'ignored') and not exists (
 order by d.dead_letter_id;
 
 -- name: note_released
--- Remember which letters a campaign released, also those of other groups that went with their run; those that could not
--- go are dropped, and are none of the canary. With it goes how far was looked, as in `keep_campaign_place`. Under the
--- campaign's lock.
+-- Record the dead letters that a campaign released, including those of other groups that were released with their run.
+-- Those that could not be released are dropped and do not count for the canary. Also stores how far the campaign has
+-- read, as `keep_campaign_place` does. Requires the campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
   select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
@@ -268,7 +271,7 @@ where c.campaign_id = $1
 returning c.released;
 
 -- name: move_campaign
--- Store where a campaign is now and what it waits for. Under its lock; the state it leaves is the guard.
+-- Store the new state of a campaign and what it waits for. Requires its lock; the state that it leaves is the guard.
 with moved as (
   update holdfast.campaign c
   set state = $3, note = $4, changed_at = case when c.state = $3 then c.changed_at else holdfast.instant() end,
@@ -288,8 +291,9 @@ select campaign_id
 from moved;
 
 -- name: approve_campaign
--- Another person than the one who started it, or resumed it since, says yes. A token stands for whoever created it over
--- HTTP, so a second token is not a second person; tokens created on the database's own command line stand for themselves.
+-- Approve a campaign as another person than the one who started it, or resumed it since. A token counts as the person
+-- who created it over HTTP, so a second token is not a second person; tokens created on the database's own command line
+-- count as themselves.
 with approved as (
   update holdfast.campaign c
   set approved_by = $3, changed_by = $3, changed_at = holdfast.instant(), note = '', rests_until = null,
@@ -307,7 +311,7 @@ select campaign_id, 'awaiting_approval' as was
 from approved;
 
 -- name: abort_campaign
--- Release nothing more, ever. What is out goes on and is counted.
+-- Abort a campaign: release nothing more, ever. Released dead letters continue and are counted.
 with locked as materialized (
   select c.campaign_id, c.state
   from holdfast.campaign c
@@ -332,9 +336,9 @@ select campaign_id, was
 from aborted;
 
 -- name: resume_campaign
--- Go on with another canary, over what is left and what came back. The leg before is not held against it. Nobody approved
--- what came since, nor that it goes on: where approval is needed, it is needed again. Where a newer version is, that is one
--- newer than what failed by now ($5).
+-- Resume a campaign with another canary, over the dead letters that are left and that failed again. The counters of the
+-- leg before do not count against it. Approval is needed again if it was needed before, and so is a newer version:
+-- newer than every version that has failed by now ($5).
 with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id,
     array_agg(distinct d.lane_id) filter (where d.lane_id is not null) as lane_ids

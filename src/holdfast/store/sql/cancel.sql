@@ -1,8 +1,8 @@
 -- name: cancel
--- Cancel tasks: unstarted ones end at once, running ones are asked to stop and ended by force after the grace. The state
--- is judged on the locked row alone: what this statement saw before it waited for the lock may be out of date. An
--- attempt that asserts its lease in a transaction of its own is not waited for: it is only asked to stop, and others
--- locked here would miss their heartbeats meanwhile.
+-- Cancel tasks: unstarted ones end at once, running ones are asked to stop and are ended by force after the grace
+-- period. Only the locked row decides: what the statement read before it waited for the lock may be out of date. The
+-- lock is NO KEY UPDATE, so that it does not wait for an attempt that asserts its lease in a transaction of its own:
+-- that one is only asked to stop, and the other rows locked here would miss their heartbeats meanwhile.
 with locked as materialized (
   select t.task_id, t.state, t.is_retrying, t.cancel_at is not null as is_canceling
   from holdfast.live t
@@ -58,7 +58,7 @@ from asked
 join locked on locked.task_id = asked.task_id;
 
 -- name: retry_now
--- A retry that waits becomes claimable at once.
+-- Make a waiting retry claimable at once.
 update holdfast.live t
 set state = 'q', due_at = null, is_retrying = false
 where t.task_id = $1 and t.tenant_id = $2 and t.state = 'w' and t.is_retrying

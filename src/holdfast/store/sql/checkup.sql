@@ -1,9 +1,10 @@
 -- name: durability
--- Whether commits of this session survive a crash of the server.
+-- Return whether commits of this session survive a crash of the server.
 select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit;
 
 -- name: tenant_role
--- Whether the role of tenants exists and this role may become it. PostgreSQL 16 tells membership from the right to SET ROLE.
+-- Return whether the tenant role exists and this role may become it. PostgreSQL 16 separates membership from the right
+-- to SET ROLE.
 select r.oid is not null as has_role,
   coalesce(
     pg_has_role(
@@ -15,7 +16,8 @@ from (select) as always
 left join pg_roles r on r.rolname = 'holdfast_tenant';
 
 -- name: checkup_server
--- What the server is and promises: version, durability, clock, connections, whether it cleans up after itself.
+-- Return what the server is and guarantees: version, durability, clock, connections, and whether it cleans up dead
+-- rows.
 select current_setting('server_version') as version, current_setting('server_version_num')::int as version_number,
   current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
   current_setting('full_page_writes') as full_page_writes, current_setting('autovacuum') as autovacuum,
@@ -53,7 +55,8 @@ select current_setting('server_version') as version, current_setting('server_ver
   (select count(*)::int from pg_replication_slots where not active) as idle_slots;
 
 -- name: checkup_rights
--- Whether this role may work here: read and write the hot table, draw ids, begin and drop blocks (which needs the owner).
+-- Return whether this role has the privileges it needs: read and write the hot table, draw ids, begin and drop blocks
+-- (which needs the owner).
 select current_user as role,
   has_schema_privilege('holdfast', 'usage') as has_usage,
   has_table_privilege('holdfast.live', 'select') and has_table_privilege('holdfast.live', 'insert')
@@ -62,14 +65,14 @@ select current_user as role,
   pg_has_role((select relowner from pg_class where oid = 'holdfast.body'::regclass), 'member') as is_owner;
 
 -- name: checkup_instant
--- Whether the engine's clock is the one that the schema made, and how far it is from the database's own.
+-- Return whether the engine's clock is the one that the schema created, and how far it is from the database's own.
 select pg_get_function_sqlbody(p.oid) is not distinct from 'RETURN statement_timestamp()' and p.provolatile = 's' as is_own,
   extract(epoch from holdfast.instant() - statement_timestamp())::double precision as ahead_seconds
 from pg_proc p
 where p.oid = 'holdfast.instant()'::regprocedure;
 
 -- name: checkup_walls
--- Whether tenants are kept apart: is every table behind its wall, and does row-level security let the engine through.
+-- Return whether tenants are separated: every table has row-level security, and the policies let the engine through.
 select not row_security_active('holdfast.live') or exists (
     select
     from pg_policy p
@@ -84,15 +87,15 @@ select not row_security_active('holdfast.live') or exists (
   ) as open_tables;
 
 -- name: checkup_sequences
--- Sequences of the schema that have given out more than a share of their numbers, the fullest first.
+-- Return sequences of the schema that have used more than a share of their numbers, the fullest first.
 select s.sequencename::text as name, s.last_value::double precision / s.max_value as share
 from pg_sequences s
 where s.schemaname = 'holdfast' and s.last_value::double precision / s.max_value > $1::double precision
 order by share desc, name;
 
 -- name: checkup_work
--- Whether work flows: workers present, the oldest task a worker should have taken, due work that nobody promoted,
--- leases that nobody reaped, and how clean the hot table is.
+-- Return whether tasks make progress: workers present, the oldest task that a worker should have claimed, due tasks
+-- that were not promoted, expired leases that were not reaped, and the dead rows of the hot table.
 select
   (select count(*)::int from holdfast.worker where state = 'active') as workers,
   (

@@ -1,10 +1,9 @@
 -- name: lane_heads
--- The oldest queued task of every lane and priority that this worker may run, of its own tenant: one index probe each,
--- and one more for the oldest node behind a plain task. The ids of nodes are the upper half of a block, and every half
--- begins at a multiple of five thousand million (tenants do not see blocks): what comes first past the next of them is
--- that node, or a plain task that goes before it, of a later block or of a day with more tasks than that.
--- Lanes of an open breaker are not among them; those of one that may be tried again come with its number, and say that
--- they are on trial.
+-- Return the oldest queued task of every lane and priority that this worker may run, in its own tenant: one index probe
+-- each, and one more for the oldest node after a plain task. Node ids are the upper half of a block, and every half
+-- begins at a multiple of five thousand million (tenants do not see blocks). The first task past the next multiple is
+-- that node, or a plain task that precedes it, from a later block or from a day with more tasks than that. Lanes of an
+-- open breaker are left out; lanes whose breaker may be tried again are returned with `is_on_trial`.
 with recursive head as (
   select l.lane_id, l.queue_id, h.priority, h.task_id, h.is_node, b.breaker_id,
     coalesce(b.state <> 'c', false) as is_on_trial,
@@ -53,10 +52,10 @@ join holdfast.queue q on q.queue_id = head.queue_id
 join holdfast.tenant n on n.tenant_id = q.tenant_id;
 
 -- name: lane_heads_from
--- The same, not from the beginning of every lane but from where this worker left off: while an old snapshot is open, rows
--- that were taken can neither be removed nor be marked as dead, and a look would pass all of them each time. Given are
--- the parts of lanes to look at, from ($5, $6) up to before ($7, $8); a lane of which none is given is looked at whole.
--- What was queued again before these parts is not found: a look at everything comes often enough (see `Claimer`).
+-- Like lane_heads, but beginning where this worker stopped. While an old snapshot is open, claimed rows can neither be
+-- removed nor marked as dead, and a query from the beginning would read all of them each time. The parameters are the
+-- parts of lanes to read, from ($5, $6) to before ($7, $8); a lane without a part is read whole. A task that was queued
+-- again before these parts is not found; a query of all lanes follows often enough (see `Claimer`).
 with recursive given as materialized (
   select g.lane_id, g.low_priority, g.low_id, g.high_priority, g.high_id
   from unnest($4::int[], $5::smallint[], $6::bigint[], $7::smallint[], $8::bigint[])
@@ -110,7 +109,7 @@ from head
 left join lateral (
   select t.task_id, t.run_id is not null as is_node
   from holdfast.live t
-  -- A part that ends within its priority is followed by that of the nodes.
+  -- A part that ends within its priority is followed by the part of its nodes.
   where not head.is_node and head.high_priority > head.priority and t.state = 'q' and t.lane_id = head.lane_id
     and (t.priority, t.task_id) >= (head.priority, (head.task_id / 5000000000 + 1) * 5000000000)
     and t.priority <= head.priority
@@ -121,12 +120,13 @@ join holdfast.queue q on q.queue_id = head.queue_id
 join holdfast.tenant n on n.tenant_id = q.tenant_id;
 
 -- name: claim
--- Take queued tasks for a registered worker: a fresh lease each, under one fresh token for all that this claim takes
--- (no task is ever granted the same token twice, and making one for each costs a fifth of the claim). Rows others hold
--- are skipped; a queue paused since the plan was made gives nothing, nor does an action whose breaker opened. What is on
--- trial ($7), or of a limited queue ($8) or tenant ($9), is taken only by who counted the room for it. It does not prove
--- that the worker will run them. Places in the queue are compared as rows, which only the index of queued tasks can do:
--- with equal signs and statistics of a single lane the planner goes through all tasks by their ids.
+-- Claim queued tasks for a registered worker: each gets a new lease, all under one new token (no task ever gets the
+-- same token twice, and one token per task would cost a fifth of the claim). Locked rows are skipped. A queue that was
+-- paused since the plan was made gives nothing, nor does an action whose breaker opened. Tasks on trial ($7), of a
+-- limited queue ($8) or of a limited tenant ($9) are claimed only if the caller has counted their capacity. The
+-- statement does not prove that the worker will run them. Positions in the queue are compared as rows, which only the
+-- index of queued tasks supports: with equality conditions and statistics of a single lane the planner would scan all
+-- tasks by id.
 with asked as materialized (
   select a.lane_id, a.priority, a.floor, a.count
   from unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) as a (lane_id, priority, floor, count)
@@ -176,9 +176,9 @@ left join lateral (
 ) b on true;
 
 -- name: claim_task
--- Take one named queued task for a registered worker, under the same rules as a batch: of an action and a queue that it
--- serves ($5, $6). Workers that are not launched leave out actions that have a launcher. $4 is the half-open breaker that
--- granted a trial, 0 if none did.
+-- Claim one queued task by id for a registered worker, under the rules of a batch: of an action and queue that it
+-- serves ($5, $6). Workers that were not launched leave out actions that have a launcher. $4 is the half-open breaker
+-- that granted a trial, 0 if none did.
 with taken as (
   update holdfast.live t
   set state = 'r', attempt = t.attempt + 1, worker_id = $2, lease_token = gen_random_uuid(),
@@ -211,7 +211,7 @@ from taken
 left join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: why_not_claimable
--- What stands in the way of claiming one named task, if anything does, and whose room the claim has to ask for.
+-- Return what prevents the claim of one task, if anything, and the limits whose capacity the claim needs.
 select t.state::text as state, t.is_retrying, t.due_at, t.lease_expires_at > holdfast.instant() as has_valid_lease,
   q.paused_at is not null as is_paused, q.queue_id,
   (q.max_running is not null or q.starts_per_second is not null) as is_limited,
@@ -227,8 +227,8 @@ left join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.actio
 where t.task_id = $1;
 
 -- name: unclaimed_node
--- Where a node of a run stands that has no live task: it waits, was passed over, or is over. Told to workers of its own
--- tenant only.
+-- Return the state of a node that has no live task: it waits, was skipped, or has ended. Only for workers of its
+-- tenant.
 select n.state
 from (select w.run_id, w.node_no from holdfast.locate_task($1) w where w.item_no is null limit 1) w
 join holdfast.run r on r.run_id = w.run_id
@@ -236,8 +236,8 @@ join holdfast.worker c on c.worker_id = $2 and c.tenant_id = r.tenant_id
 cross join lateral (select n.state from holdfast.nodes_of(r.run_id) n where n.node_no = w.node_no limit 1) n;
 
 -- name: held_by
--- What this worker holds according to the database and does not know of: the answer to a claim got lost. The lease
--- begins anew, because the worker cannot know when it began. A lease that expired is not revived.
+-- Return leases that this worker owns but does not know, because the response to a claim was lost. The lease is
+-- renewed, because the worker cannot know when it began. An expired lease is not revived.
 with mine as materialized (
   select t.task_id
   from holdfast.live t
@@ -268,8 +268,8 @@ left join lateral (
 ) b on true;
 
 -- name: held_task
--- The lease of one named task, if this worker has it: the answer to its claim got lost. The lease begins anew, because the
--- worker cannot know when it began. A lease that expired is not revived.
+-- Return the lease of one task, if this worker owns it: the response to its claim was lost. The lease is renewed,
+-- because the worker cannot know when it began. An expired lease is not revived.
 with found as (
   update holdfast.live t
   set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
@@ -287,20 +287,20 @@ left join lateral (
 ) b on true;
 
 -- name: try_limits
--- Serialise claims on limited queues until this transaction ends: those that could be locked. A claim may come with ends
--- that are settled in the same transaction, so it waits for nobody: what another transaction counts is left out.
+-- Lock limited queues for claims until this transaction ends, and return those that could be locked. The same
+-- transaction may settle attempts, so the claim never waits: a queue that another transaction has locked is left out.
 select q.queue_id
 from unnest($1::int[]) as q (queue_id)
 where pg_try_advisory_xact_lock(1752132965, q.queue_id);
 
 -- name: lock_limit
--- The same for a named task of one limited queue, which waits: its transaction holds nothing yet.
+-- Lock one limited queue for the claim of one task. It waits, because its transaction has no other lock yet.
 select pg_advisory_xact_lock(1752132965, $1);
 
 -- name: remaining_capacity
--- How many tasks limited queues may start now. Counted from leased rows under `try_limits`: nothing to leak. A bucket of
--- starts holds one second's worth, at least one, and begins full. Mind that `greatest` passes over nulls: what is not
--- limited, or never counted, is told apart first.
+-- Return how many tasks limited queues may start now. Running tasks are counted from leased rows under `try_limits`, so
+-- no counter can drift. A bucket of starts holds one second's worth, at least one, and begins full. `greatest` ignores
+-- nulls, so unlimited and never counted queues are handled first.
 select q.queue_id,
   q.max_running - (
     select count(*)::int

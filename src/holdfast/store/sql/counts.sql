@@ -1,16 +1,16 @@
 -- name: busy_lanes
--- Lanes with queued tasks, and their queues.
+-- Return lanes with queued tasks, and their queues.
 select l.lane_id, l.queue_id
 from holdfast.lane l
 where l.tenant_id = $1 and exists (select from holdfast.live t where t.state = 'q' and t.lane_id = l.lane_id);
 
 -- name: queued_counts
--- How many tasks of some lanes are queued, each counted to a bound (see holdfast.queued_by_lane).
+-- Count the queued tasks of some lanes, each up to a bound (see holdfast.queued_by_lane).
 select q.lane_id, q.tasks
 from holdfast.queued_by_lane($1::int[], $2::bigint) q;
 
 -- name: held_counts
--- Running, reserved and waiting tasks per queue, of so many of them (see holdfast.running_and_waiting_by_lane).
+-- Count running, reserved and waiting tasks per queue, up to a bound (see holdfast.running_and_waiting_by_lane).
 select l.queue_id,
   coalesce(sum(h.tasks) filter (where h.state = 'r'), 0)::bigint as running,
   coalesce(sum(h.tasks) filter (where h.state = 'w' and h.is_retrying), 0)::bigint as retrying,
@@ -20,7 +20,7 @@ join holdfast.lane l on l.lane_id = h.lane_id
 group by l.queue_id;
 
 -- name: ended_counts
--- Failed and canceled tasks per queue, of so many of the newest of each.
+-- Count failed and canceled tasks per queue, among the newest $2 of each.
 select l.queue_id, sum(e.tasks) filter (where e.state = 'f')::bigint as failed,
   sum(e.tasks) filter (where e.state = 'x')::bigint as canceled
 from (
@@ -36,19 +36,20 @@ join holdfast.lane l on l.lane_id = e.lane_id
 group by l.queue_id;
 
 -- name: completed_counts
--- Completed tasks per queue: what was counted, and what so many events tell that came since (see holdfast.completed_by_lane).
+-- Count completed tasks per queue: the stored counts, and the completions among at most $2 later events (see
+-- holdfast.completed_by_lane).
 select l.queue_id, sum(c.tasks)::bigint as completed
 from holdfast.completed_by_lane($1::int, $2::bigint) c
 join holdfast.lane l on l.lane_id = c.lane_id
 group by l.queue_id;
 
 -- name: uncounted_events
--- How many events came since completions were counted, to a bound.
+-- Return how many events followed the last count of completions, up to a bound.
 select holdfast.uncounted_events($1::bigint);
 
 -- name: counting_pays
--- Whether so many events came since completions were counted, and not many more would be looked at in vain: while a
--- transaction is open that began before all of them, what was counted since is passed over each time.
+-- Return whether at least $1 events followed the last count of completions, and a pass would not read many more in
+-- vain: while a transaction is open that began before all of them, the events counted since are read again each time.
 select fresh.events >= $1 and (
   select count(*)
   from (
@@ -70,13 +71,14 @@ from (
 ) fresh;
 
 -- name: count_completed
--- Count the completions that events tell of since the last time; on demand also if another does so at this moment.
+-- Count the completions among the events since the last count; on demand also if another process does so at this
+-- moment.
 select holdfast.count_completed($1::boolean);
 
 -- name: blocked_counts
--- Blocked nodes per queue, of so many of the newest open runs ($3). A run whose nodes are all of one queue says itself how
--- many are blocked; of others the nodes are looked at, of as many runs as fit into a bound on nodes ($2), the small ones
--- first. The row without a queue says whether any were left out.
+-- Count blocked nodes per queue, in the newest $3 open runs. A run whose nodes all belong to one queue has the count in
+-- its own row. For the others the nodes are read, in as many runs as fit into a bound on nodes ($2), small ones first.
+-- The row without a queue says whether any were left out.
 with looks as materialized (
   select n.id, n.is_edge
   from holdfast.newest_ids('open runs', $1, 0, 9223372036854775807, $3) n
@@ -106,7 +108,7 @@ looked as materialized (
   from mixed
   where mixed.looked <= $2
 ),
--- Each node once, and once more for everything that shows it is not blocked; sorted together, never joined in pairs.
+-- Each node once, and once more for everything that shows it is not blocked; grouped by id, never joined in pairs.
 nodes as (
   select looked.run_id + g.number as task_id, g.lane_id
   from looked

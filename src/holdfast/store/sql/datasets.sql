@@ -1,40 +1,40 @@
 -- name: ensure_dataset
--- Give a dataset a row, unless it has one.
+-- Insert the row of a dataset, unless it exists.
 insert into holdfast.dataset (tenant_id, name, place)
 values ($1, $2, $3)
 on conflict (tenant_id, name) do nothing;
 
 -- name: schema_exists
--- Is there a schema of this name?
+-- Return whether a schema with this name exists.
 select exists (select from pg_namespace n where n.nspname = $1);
 
 -- name: lock_dataset
--- Become the one who may change which generations a dataset has and which of them it shows.
+-- Lock a dataset, to change its generations or the one that it shows.
 select d.dataset_id, d.name, d.place, d.current_version
 from holdfast.dataset d
 where d.tenant_id = $1 and d.name = $2
 for no key update of d;
 
 -- name: find_generation
--- One generation of a dataset, as it was declared.
+-- Return one generation of a dataset, as it was declared.
 select g.generation_id, g.dataset_id, d.place, g.version, g.state::text as state, g.columns, g.types, g.key
 from holdfast.dataset d
 join holdfast.dataset_generation g on g.dataset_id = d.dataset_id
 where d.tenant_id = $1 and d.name = $2 and g.version = $3;
 
 -- name: add_generation
--- Begin to build a generation. Under the lock of its dataset.
+-- Begin a generation, under the lock of its dataset.
 insert into holdfast.dataset_generation (tenant_id, dataset_id, version, columns, types, key)
 values ($1, $2, $3, $4, $5, $6)
 returning generation_id;
 
 -- name: create_generation_tables
--- Make the tables of a generation.
+-- Create the tables of a generation.
 select holdfast.create_generation_tables($1);
 
 -- name: open_stage
--- Begin a part of a running attempt, and remember that its task writes to the generation. The lease is the fence: an
--- attempt that lost it stages nothing. Said twice, it is begun once.
+-- Begin a part of a running attempt, and record that its task writes to the generation. The lease is the fence: an
+-- attempt that lost it stages nothing. Idempotent.
 with part as (
   insert into holdfast.dataset_stage (lease_token, task_id, attempt, part, tenant_id, generation_id, mode, partition)
   select t.lease_token, t.task_id, t.attempt, $4, t.tenant_id, g.generation_id, $6, $7
@@ -55,7 +55,7 @@ select task_id
 from part;
 
 -- name: why_not_staged
--- What the fence of a stage would have to say: the state of the generation, and whether the lease is current.
+-- Return why a part could not begin: the state of the generation, and whether the lease is current.
 select g.state::text as state,
   exists (
     select from holdfast.live t where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
@@ -64,29 +64,29 @@ from holdfast.dataset_generation g
 where g.generation_id = $4;
 
 -- name: grow_stage
--- Count a batch of rows that is staged in this transaction. The count before is named: a batch said twice counts once. A
--- part that was swept is not there any more, and neither may its rows be.
+-- Count a batch of rows that is staged in this transaction. The count before is the guard: a repeated batch counts
+-- once. A part that was swept has no row any more, and its rows must not be stored either.
 update holdfast.dataset_stage s
 set rows = s.rows + $5
 where s.task_id = $1 and s.lease_token = $2 and s.part = $3 and s.rows = $4
 returning s.rows;
 
 -- name: read_stage
--- How many rows of a part are staged.
+-- Return how many rows of a part are staged.
 select s.rows
 from holdfast.dataset_stage s
 where s.task_id = $1 and s.lease_token = $2 and s.part = $3;
 
 -- name: lock_fence
--- Hold a running attempt by its lease before its rows are moved: who lost the lease finds nothing.
+-- Lock a running attempt by its lease before its rows are moved: an attempt that lost the lease is not found.
 select t.task_id, t.generation, t.run_id, t.tenant_id
 from holdfast.live t
 where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
 for update of t;
 
 -- name: lock_generations
--- One transaction at a time writes to a generation or changes its state. Always in this order, before task rows: who
--- waits here keeps no beat waiting, and so its lease.
+-- Lock generations, so that one transaction at a time writes to them or changes their state. Always in this order and
+-- before task rows: a transaction that waits here does not block heartbeats, so its leases can be renewed.
 select g.generation_id, g.dataset_id, g.version, g.state::text as state, g.tenant_id, cardinality(g.key) > 0 as is_keyed,
   d.name
 from holdfast.dataset_generation g
@@ -96,7 +96,7 @@ order by g.generation_id
 for no key update of g;
 
 -- name: lock_datasets
--- The datasets of some generations, before any generation is locked: a cut-over changes two of them.
+-- Lock the datasets of some generations, before any generation: a cut-over changes two generations.
 select d.dataset_id
 from holdfast.dataset d
 where d.dataset_id = any(array(
@@ -106,14 +106,14 @@ order by d.dataset_id
 for no key update of d;
 
 -- name: take_stage
--- Take a part out of the stage to commit it, if all its rows arrived.
+-- Remove a part from the stage to commit it, if all its rows arrived.
 delete from holdfast.dataset_stage s
 where s.task_id = $1 and s.lease_token = $2 and s.part = $3 and s.generation_id = $4 and s.rows = $5
 returning s.mode, s.partition;
 
 -- name: remove_appended_rows
--- Take out what earlier generations of a task, and the tasks in whose place it is there, appended without a key: to this
--- partition, and whatever they owe elsewhere.
+-- Delete rows without a key that earlier generations of a task, and the tasks that it replaces, appended: to this
+-- partition, and what they owe in others.
 select holdfast.remove_appended_rows($1, $2, $3) + sum(holdfast.remove_owed_rows($1, t.first_id, t.last_id))::bigint as removed
 from (
   select $3::bigint as first_id, $3::bigint as last_id
@@ -122,9 +122,8 @@ from (
 ) t;
 
 -- name: owe_rows
--- Remember what some nodes of a run ($3) that are reset, the items they leave, and the runs that are replaced with all
--- they started ($4) have appended without a key. Items that a node goes on with ($5) owe nothing. Under the lock of the
--- run.
+-- Record the rows without a key that reset nodes of a run ($3), their dropped items, and the replaced runs with their
+-- descendants ($4) have appended. Items with which a node continues ($5) owe nothing. Requires the lock of the run.
 with recursive below as (
   select c.run_id, c.nodes
   from holdfast.run c
@@ -167,7 +166,7 @@ on conflict (generation_id, task_id) do update
 set run_id = excluded.run_id, attempt = excluded.attempt;
 
 -- name: owed_rows
--- What runs owe that have completed since, where it can be taken back.
+-- Return the owed rows of runs that have completed since, where they can be deleted.
 select o.generation_id, o.task_id
 from holdfast.dataset_owed o
 join holdfast.run r on r.run_id = o.run_id
@@ -177,7 +176,7 @@ order by o.generation_id, o.task_id
 limit $1;
 
 -- name: remove_owed_rows
--- Take back what some tasks owe to a generation, while it takes rows, and count these. Under its lock.
+-- Delete the rows that some tasks owe to a generation, while it accepts rows, and update its count. Requires its lock.
 update holdfast.dataset_generation g
 set rows = g.rows - taken.removed
 from (
@@ -194,7 +193,7 @@ select staged, removed, added
 from holdfast.move_staged($1, $2, $3, $4, $5, $6);
 
 -- name: add_commit
--- Write down what a part did and count the generation's rows, only while it takes any.
+-- Record the commit of a part and count the generation's rows, only while it accepts rows.
 with counted as (
   update holdfast.dataset_generation g
   set rows = g.rows + $8 - $9
@@ -216,7 +215,8 @@ from counted
 returning task_id;
 
 -- name: stale_stages
--- Parts whose attempt is over or lost its lease: nobody will commit them. Several sweepers share them out.
+-- Lock parts whose attempt has ended or lost its lease: they will never be committed. Concurrent sweepers skip each
+-- other's rows.
 select s.generation_id, s.task_id, s.lease_token, s.part
 from holdfast.dataset_stage s
 left join holdfast.live t on t.task_id = s.task_id and t.lease_token = s.lease_token
@@ -229,13 +229,13 @@ for update of s skip locked;
 select holdfast.drop_staged($1, $2, $3, $4);
 
 -- name: forget_stage
--- Forget a stale part. Under its lock.
+-- Delete a stale part, under its lock.
 delete from holdfast.dataset_stage s
 where s.task_id = $1 and s.lease_token = $2 and s.part = $3
 returning s.part;
 
 -- name: forget_commits
--- Forget commits that are older than promised, some at a time; answers how many. The rows stay.
+-- Delete a batch of commit records that exceed their retention; return how many. The rows stay.
 with deleted as (
   delete from holdfast.dataset_commit c
   where ctid = any(array(

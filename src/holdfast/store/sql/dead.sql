@@ -1,7 +1,7 @@
 -- name: update_dead_letters_after_settle
--- Tasks were settled after a re-drive. Completed ($1): whatever was open about them is resolved. Failed for good again
--- ($2, of the runs $3): letters that retried them, or their run, have something to be judged again and keep their count.
--- All locked in one order, after the tasks and before any run.
+-- Update dead letters after re-driven tasks were settled. Completed tasks ($1): their unresolved dead letters are
+-- resolved. Tasks that failed for good again ($2, of the runs $3): dead letters that retried them, or their run, go
+-- back to the sweep and keep their count. All are locked in one order, after the tasks and before any run.
 with locked as materialized (
   select d.dead_letter_id, d.task_id = any($1::bigint[]) as is_done
   from holdfast.dead_letter d
@@ -29,7 +29,7 @@ group by tenant_id
 returning kind;
 
 -- name: letters_to_sweep
--- The next page of letters that somebody asked to retry, or whose retry came to rest.
+-- Return the next page of dead letters whose retry was requested or has ended without success.
 select d.dead_letter_id, d.run_id, d.tenant_id
 from holdfast.dead_letter d
 where d.wants_sweep and d.dead_letter_id > $1
@@ -37,8 +37,8 @@ order by d.dead_letter_id
 limit $2;
 
 -- name: lock_letters
--- Letters of plain tasks under their locks, with what the sweep judges by: a task outside a flow is its own run. Rows
--- that another sweep holds are its business. Letters of a campaign are the campaign's.
+-- Lock dead letters of plain tasks, with the facts that the sweep decides by: a task outside a flow counts as its own
+-- run. Rows that another sweep has locked are skipped. Dead letters of a campaign are left to the campaign.
 with locked as materialized (
   select d.*
   from holdfast.dead_letter d
@@ -70,8 +70,8 @@ left join lateral (
 ) a on true;
 
 -- name: lock_run_letters
--- All letters of one run that want to be judged, under their locks, before the run's own. Whoever waited here sees what
--- the one before did. An item that a re-drive replaced is superseded when its node completed with others.
+-- Lock all dead letters of one run that want a decision, before the run itself. A transaction that waited here sees
+-- what the previous one did. An item that a re-drive replaced is superseded when its node completed with other items.
 with locked as materialized (
   select d.*
   from holdfast.dead_letter d
@@ -94,14 +94,15 @@ select locked.dead_letter_id, locked.task_id, locked.node_no, locked.tenant_id, 
 from locked;
 
 -- name: nodes_at_rest
--- Of some nodes of a run those that a re-drive would reset: they failed, or something before them did. Under its lock.
+-- Return those of some nodes of a run that a re-drive would reset: they failed, or an upstream did. Requires the lock
+-- of the run.
 select n.node_no
 from holdfast.run r
 cross join lateral holdfast.nodes_of(r.run_id) n
 where r.run_id = $1 and n.node_no = any($2::int[]) and n.state in ('failed', 'upstream_failed');
 
 -- name: resolve_superseded
--- Letters whose task succeeded without their knowing. Under their locks.
+-- Resolve dead letters whose task succeeded without updating them, under their locks.
 with done as (
   update holdfast.dead_letter d
   set state = 'resolved', disposition = 'retry_succeeded', actor = $2, wants_sweep = false,
@@ -119,7 +120,7 @@ select dead_letter_id
 from done;
 
 -- name: exhaust_letters
--- Letters that were dispatched as often as may be are parked for an operator. Under their locks.
+-- Park dead letters that used all their dispatches, for an operator, under their locks.
 with done as (
   update holdfast.dead_letter d
   set state = 'ignored', disposition = 'retry_exhausted', actor = $2, wants_sweep = false,
@@ -138,9 +139,10 @@ select dead_letter_id
 from done;
 
 -- name: revive_tasks
--- Failed plain tasks begin a new generation with a fresh budget, or ($6, an operator's retry) go on with one retry more of
--- the generation they have; attempts keep counting. The `ended` row is the guard: of any number at once, one finds it. Nodes go with their run. Found by key and judged under the lock: asked for
--- whose they are and where they stand, the planner may go through everything of the tenant that ever failed.
+-- Requeue failed plain tasks as a new generation with a full budget, or ($6, an operator's retry) in their generation
+-- with one more retry spent; attempts count on. The `ended` row is the guard: only one of several concurrent
+-- transactions finds it. Nodes are requeued with their run. Rows are found by key and filtered under the lock: with
+-- tenant and state in the condition, the planner may scan every failure of the tenant.
 with found as materialized (
   select e.task_id, e.tenant_id, e.state, e.run_id
   from holdfast.ended e
@@ -182,9 +184,10 @@ select task_id, attempt, lane_id
 from back;
 
 -- name: request_letters
--- Ask for letters to be retried. One that was parked begins to count anew, and is no campaign's any more. Locked in the
--- one order: an update alone locks rows as a bitmap scan meets them, and met a campaign that locks by id. Found by key alone (here and below `|| ''`): no index is to be had by the state, which a planner that
--- saw no letter yet would go through from end to end.
+-- Request a retry of dead letters. A parked one starts counting again at zero and leaves its campaign. Rows are locked
+-- by id before the update, which alone would lock them in the order of its scan and could deadlock with a campaign.
+-- Rows are found by key alone: `|| ''`, here and below, hides the state from the planner, which would scan the whole
+-- state index when its statistics have no such dead letters.
 with locked as materialized (
   select d.dead_letter_id
   from holdfast.dead_letter d
@@ -214,8 +217,8 @@ select dead_letter_id
 from asked;
 
 -- name: supersede_letters
--- Letters of tasks that an operator retries: the next attempt stands for them, and a failure of it opens another letter.
--- Under their locks.
+-- Resolve dead letters of tasks that an operator retries: the next attempt replaces them, and its failure opens another
+-- dead letter. Requires their locks.
 with done as (
   update holdfast.dead_letter d
   set state = 'resolved', disposition = 'superseded', disposition_reason = $3, actor = $2, wants_sweep = false,
@@ -234,13 +237,13 @@ select dead_letter_id
 from done;
 
 -- name: spent_retries
--- What the failed tasks of some nodes have spent of their budgets. Under the locks of their letters.
+-- Return the used budgets of the failed tasks of some nodes, under the locks of their dead letters.
 select e.task_id, e.retries, e.losses
 from holdfast.ended e
 where e.run_id = $1 and e.node_no = any($2::int[]) and e.tenant_id = $3 and e.state = 'f';
 
 -- name: carry_budgets
--- Tasks that an operator retried go on with the budget that they had, less one retry. In the transaction that released them.
+-- Give retried tasks the budget that they had, less one retry, in the transaction that released them.
 update holdfast.live t
 set retries = least(b.retries + 1, t.max_retries), losses = least(b.losses, t.max_losses)
 from unnest($1::bigint[], $2::int[], $3::int[]) as b (task_id, retries, losses)
@@ -248,9 +251,10 @@ where t.task_id = b.task_id
 returning t.task_id;
 
 -- name: mark_dispatched
--- Letters whose run was requeued: one dispatch more, and the pause that follows it. Under their locks, in the
--- transaction that requeued. After the last dispatch that may be, the sweep parks the letter without waiting for its end.
--- Found by key alone: joined with what is given, a planner that saw no letter retry reads them all and tries all pairs.
+-- Mark dead letters whose task or run was requeued: count one more dispatch and store its backoff. Requires their
+-- locks, in the transaction that requeued. After the last allowed dispatch the sweep parks the dead letter without
+-- waiting for its end. Rows are found by key alone: with a join, a planner whose statistics have no retrying dead
+-- letter reads all of them and compares all pairs.
 with sent as (
   update holdfast.dead_letter d
   set state = 'retrying', dispatches = d.dispatches + 1, dispatched_at = holdfast.instant(),
@@ -276,9 +280,9 @@ select dead_letter_id
 from sent;
 
 -- name: send_letters
--- Letters that are asked for and dispatched: `request_letters` and `mark_dispatched`, two moves at once, told as both.
--- A letter that one transaction changes twice costs more than twice as much: its tenant is looked up again (a foreign key
--- is checked whenever the row is of the same transaction). Under their locks, in the transaction that requeued.
+-- Request and dispatch dead letters: `request_letters` and `mark_dispatched` in one statement, with the events of both.
+-- Changing a row twice in one transaction costs more than twice as much, because the foreign key to its tenant is
+-- checked again for a row of the same transaction. Requires their locks, in the transaction that requeued.
 with sent as (
   update holdfast.dead_letter d
   set state = 'retrying', dispatches = case when d.state = 'ignored' then 0 else d.dispatches end + 1,
@@ -311,8 +315,8 @@ select dead_letter_id
 from sent;
 
 -- name: take_letter
--- Take the oldest open letter in sight and hide it for a while, so that one worker at a time has it. Those of paused runs
--- wait with them; those of canceled runs cannot go.
+-- Take the oldest visible open dead letter and hide it for a while, so that one worker at a time has it. Dead letters
+-- of paused runs wait with them; those of canceled runs cannot be re-driven.
 update holdfast.dead_letter d
 set hidden_until = holdfast.instant() + make_interval(secs => $2)
 where d.dead_letter_id = (
@@ -331,14 +335,14 @@ where d.dead_letter_id = (
 returning d.dead_letter_id, d.task_id;
 
 -- name: hand_back_letter
--- Let others see a letter again that this worker had in hand.
+-- Make a dead letter visible again that this worker had taken.
 update holdfast.dead_letter d
 set hidden_until = null
 where d.dead_letter_id = $1 and d.state = 'open'
 returning d.dead_letter_id;
 
 -- name: lease_dead_task
--- Become the one who puts a dead task back, unless another holds that right and has not let it lapse.
+-- Take the lease on a dead task, unless another worker has it and it has not expired.
 insert into holdfast.dead_lease as l (task_id, holder, expires_at)
 values ($1, $2, holdfast.instant() + make_interval(secs => $3))
 on conflict (task_id) do update
@@ -347,14 +351,14 @@ where l.expires_at <= holdfast.instant() or l.holder = excluded.holder
 returning l.task_id;
 
 -- name: release_dead_task
--- Give the right up, if it is still this worker's.
+-- Release the lease, if this worker still has it.
 delete from holdfast.dead_lease l
 where l.task_id = $1 and l.holder = $2
 returning l.task_id;
 
 -- name: forget_letters
--- Letters resolved longer ago than history, unless their task still rests; and leases of the dead. A bounded batch; answers
--- how many letters.
+-- Delete a bounded batch of dead letters that were resolved before the retention period, unless their task is still
+-- ended as failed or canceled; and expired leases on dead tasks. Returns how many dead letters were deleted.
 with lapsed as (
   delete from holdfast.dead_lease l
   where l.expires_at <= holdfast.instant() - interval '1 hour'

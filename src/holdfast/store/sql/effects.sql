@@ -1,15 +1,16 @@
 -- name: read_installation
--- What tells this database from every other, in idempotency keys.
+-- Return the id that distinguishes this database from every other in idempotency keys.
 select installation::text
 from holdfast.installation;
 
 -- name: open_effect
--- The gate before an effect: the tenant, the lease and the authority are asserted and the outbox row is committed before
--- anything is sent. A row without an answer is opened again for the current lease unless its sender still runs; a refusal
--- is asked again by another task or generation, or once its task failed for good and an operator retried it; a receipt, other arguments or a compensation keep it shut. What was
--- known before comes back beside. A lease is a task and a token: one claim takes many tasks under one token. A row that
--- changed since this statement began opens nothing, and is not current: who runs, and what was undone, is asked again. It
--- does not prove that the effect happens once, only that it goes under one key.
+-- Open the gate before an effect: assert tenant, lease and authority, and commit the effect's row before anything is
+-- sent. A row without an answer is opened again for the current lease unless its sender still runs. A refusal is opened
+-- again for another task or generation, or after its task failed for good and an operator retried it. A receipt, other
+-- arguments or a compensation keep the gate shut. The known row is returned as well. The lease is identified by task
+-- and token, because one claim takes many tasks under one token. A row that changed since this statement began opens
+-- nothing and is not `is_current`: the caller repeats the statement, so that the running sender and the compensation
+-- are checked again. The statement does not prove that the effect happens once, only that it is sent under one key.
 with lease as materialized (
   select t.task_id, t.attempt, t.lease_token, t.tenant_id, t.generation, l.action
   from holdfast.live t
@@ -86,9 +87,9 @@ left join seen on true
 left join known on true;
 
 -- name: effect_before
--- The key under which a task of a run, or the one in whose place it is there, asked for an effect before without a key of
--- its own: the n-th of that name. Of another task only with the same arguments, and if nobody undid it: members of a list
--- may have changed places.
+-- Return the key under which a task of a run, or the task that it replaces, requested an effect before without a key of
+-- its own: the n-th with that name. For another task only with the same arguments and if it was not compensated: the
+-- members of a list may have changed their positions.
 select e.key
 from (
   select $2::bigint as task_id
@@ -102,8 +103,8 @@ order by e.task_id = $2 desc, e.opened_at desc
 limit 1;
 
 -- name: answer_effect
--- Keep what came of an effect (d its receipt, r a refusal, u neither), by the lease that opened it and while it is
--- current. Repeated, it changes nothing and shows that the same lease had said so before.
+-- Store the outcome of an effect (d receipt, r refusal, u neither), for the lease that opened it and while that lease
+-- is current. A repetition changes nothing and is recognized as the same answer.
 with lease as materialized (
   select t.task_id, t.attempt, t.lease_token, t.tenant_id
   from holdfast.live t
@@ -128,14 +129,14 @@ select exists (select from lease) as is_held,
   (select e.task_id from holdfast.effect e where e.tenant_id = $4 and e.key = $5) as opened_by;
 
 -- name: recall_steps
--- What earlier attempts of this generation kept.
+-- Return the steps that earlier attempts of this generation stored.
 select s.name, s.digest, s.output
 from holdfast.step s
 join holdfast.live t on t.task_id = s.task_id and t.generation = s.generation
 where s.task_id = $1 and t.lease_token = $2;
 
 -- name: keep_step
--- Keep what a step gave, if the lease is current. A step that is kept already stays as it is.
+-- Store the result of a step, if the lease is current. A stored step is not changed.
 with lease as materialized (
   select t.task_id, t.attempt, t.tenant_id, t.generation
   from holdfast.live t
@@ -151,11 +152,11 @@ recorded as (
 select exists (select from lease) as is_held;
 
 -- name: assert_lease
--- Assert a lease in the caller's transaction and keep it until that ends.
+-- Assert a lease in the caller's transaction and keep it until that transaction ends.
 select holdfast.assert_lease($1, $2);
 
 -- name: rule_authority
--- Say whether an action, or every action (''), may do an effect: from then on the effect is governed.
+-- Allow or deny an effect to an action, or to every action (''). From then on rules govern the effect.
 insert into holdfast.authority as a (tenant_id, effect, action, is_allowed, actor, reason)
 values ($1, $2, $3, $4, $5, $6)
 on conflict (tenant_id, effect, action) do update
@@ -164,16 +165,17 @@ where a.is_allowed <> excluded.is_allowed
 returning xmax = 0 as is_first;
 
 -- name: list_authority
--- Every rule about effects of a tenant.
+-- Return every rule about effects of a tenant.
 select a.effect, a.action, a.is_allowed, a.actor, a.reason, a.decided_at
 from holdfast.authority a
 where a.tenant_id = $1 and ($2::text is null or a.effect = $2)
 order by a.effect, a.action;
 
 -- name: list_effects
--- Effects of a tenant, newest tasks first: of some tasks, in one state, or all, to a bound; after the one under a key ($5).
--- What has no answer is few and has an index of its own. Of others no more than $6 are looked at, from the task of that key
--- on (see holdfast.newest_ids); `last_key` is the last of them where that left the page short.
+-- Return effects of a tenant, newest tasks first: of some tasks, in one state, or all, up to a limit; after the one
+-- with key $5. Effects without an answer are few and have an index of their own. Of the others at most $6 are read,
+-- beginning with the task of that key (see holdfast.newest_ids); `last_key` is the last of them if that left the page
+-- short.
 with last as materialized (
   select l.task_id, l.opened_at, l.key
   from holdfast.effect l
@@ -243,7 +245,7 @@ left join lateral (
 order by e.task_id desc, e.opened_at, e.key;
 
 -- name: undone_effects
--- Effects of some tasks that were undone: under their keys they are not done again, whatever became of them.
+-- Return compensated effects of some tasks: they are not sent again under their keys.
 select e.task_id::text as task_id, e.name as effect, e.user_key, e.key as idempotency_key,
   holdfast.effect_state(e) as state, e.attempt, e.generation, e.sends, e.opened_at, e.sent_at, e.answered_at, e.receipt,
   e.code, e.message, e.compensation, e.compensated_by::text as compensated_by, e.compensated_at
@@ -253,7 +255,7 @@ order by e.task_id desc, e.opened_at, e.key
 limit $3;
 
 -- name: lock_compensation
--- The effect to be undone, locked; whether its task still goes on, and what its compensation needs to know.
+-- Lock the effect to be compensated, and return whether its task is still live and what the compensation needs.
 select e.task_id, e.attempt, e.name, e.state::text as state, e.user_key, e.receipt, e.compensation, e.arguments,
   e.compensated_by, exists (select from holdfast.live t where t.task_id = e.task_id) as is_going_on
 from holdfast.effect e
@@ -261,7 +263,7 @@ where e.tenant_id = $1 and e.key = $2
 for update of e;
 
 -- name: keep_compensation
--- Write down which task undoes an effect, once, and tell.
+-- Record the task that undoes an effect, once, with an event.
 with done as (
   update holdfast.effect e
   set compensated_by = $3, compensated_at = holdfast.instant(), compensation_actor = $4, compensation_reason = $5

@@ -1,7 +1,7 @@
 -- name: enqueue
--- Accept a batch of tasks of one lane and policy. Ids come from the sequence, in the order given, and are answered as
--- one array: a row for each would cost more than storing it. Inputs come as an array, or as lines of one text ($10):
--- drivers look at every element of an array more than once.
+-- Insert a batch of tasks of one lane and policy. Ids come from the sequence, in the order of the inputs, and are
+-- returned as one array: one row each would cost more than storing the task. Inputs are an array, or lines of one text
+-- ($10), because drivers process every element of an array more than once.
 with new_tasks as materialized (
   select nextval('holdfast.task_id') as task_id, input
   from (
@@ -26,7 +26,7 @@ select array_agg(task_id)
 from new_tasks;
 
 -- name: enqueue_one
--- Accept one task. The same as a batch of one, without what a batch needs: measured, that is a sixteenth of the call.
+-- Insert one task. Equal to a batch of one without the overhead of a batch, which measured a sixteenth of the call.
 with inserted as (
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input)
   values (nextval('holdfast.task_id'), holdfast.instant(), $1, $2, $3, $6, $9::text[], $8)
@@ -40,7 +40,7 @@ from inserted
 returning task_id;
 
 -- name: enqueue_copy
--- Accept one task that is a copy of another ($10).
+-- Insert one task that is a copy of another ($10).
 with inserted as (
   insert into holdfast.body (task_id, created_at, tenant_id, lane_id, policy_id, priority, tags, input, original_task_id)
   values (nextval('holdfast.task_id'), holdfast.instant(), $1, $2, $3, $6, $9::text[], $8, $10)
@@ -54,7 +54,7 @@ from inserted
 returning task_id;
 
 -- name: copied_task
--- What a plain task was asked to do, for a copy of it: nodes have no body.
+-- Return the request of a plain task, for a copy of it. Nodes have no body, so they are not found.
 select b.lane_id, b.policy_id, b.priority, b.tags, b.input
 from holdfast.body b
 where b.task_id = $1 and b.tenant_id = $2
@@ -65,7 +65,7 @@ where e.task_id = $1 and e.tenant_id = $2 and e.run_id is null and e.input is no
 limit 1;
 
 -- name: enqueue_keyed
--- Accept tasks under idempotency keys: only keys nobody used yet become tasks. Equal keys in one batch become one. A copy
+-- Insert tasks under idempotency keys: only unused keys become tasks. Equal keys in one batch become one task. A copy
 -- names its original ($12).
 with given as materialized (
   select distinct on (key) key, input,
@@ -99,7 +99,7 @@ from new_tasks
 returning task_id;
 
 -- name: find_keys
--- Which task each key stands for, and whether it was asked for with the same body.
+-- Return the task of each key, and whether it was requested with the same input and action.
 select i.key, i.task_id,
   i.digest = sha256(convert_to($4 || E'\n' || convert_from(g.input, 'utf8')::jsonb::text, 'utf8')) as is_same
 from unnest($2::text[], $3::bytea[]) with ordinality as g (key, input, n)

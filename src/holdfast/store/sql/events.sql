@@ -1,8 +1,8 @@
 -- name: read_events
--- Events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that stopped at
--- (xid, seq) misses nothing; what it saw of that batch it passes over. Of all batches, at most $5 are looked at. A page
--- that is not full ends with a row without a kind, how far was looked: the last of so many, or (is_end) the last that is
--- settled.
+-- Return events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that
+-- stopped at (xid, seq) misses nothing; it skips what it has read of that batch. At most $5 batches of all tenants are
+-- read. A page that is not full ends with a row without a kind, the read limit: the last of those batches, or (is_end)
+-- the last settled one.
 with edge as materialized (
   select e.xid, e.seq, e.is_end
   from holdfast.event_read_limit($2::text::xid8, $3::bigint, $5) e
@@ -24,10 +24,10 @@ union all
 limit $4;
 
 -- name: read_run_events
--- Events of one run, its nodes and their items, out of the next batches of all events from a batch on, $6 at most of all
--- tenants; none older than the run. Every row also says how far was looked (is_end: to the last that is settled),
--- whether the run is over, below which transaction all is settled (horizon), and above which nothing had begun when the
--- run was looked at (tail).
+-- Return events of one run, its nodes and their items, from the next batches of all events, at most $6 of all tenants;
+-- none older than the run. Every row also has the read limit (is_end: the last settled batch), whether the run has
+-- ended, the transaction below which all are settled (horizon), and the one above which none had begun when the run was
+-- read (tail).
 with run as materialized (
   select r.run_id, r.nodes, r.state::text as state, greatest($3::text::xid8, r.began) as from_xid,
     case when $3::text::xid8 >= r.began then $4::bigint else 0 end as from_seq
@@ -84,7 +84,7 @@ left join events on true
 order by events.xid, events.seq, events.number;
 
 -- name: add_notes
--- Keep what running attempts said about themselves, if their lease is still theirs.
+-- Store the notes of running attempts, if their lease is still valid.
 insert into holdfast.note (task_id, attempt, tenant_id, kind, detail)
 select g.task_id, g.attempt, t.tenant_id, g.kind, g.detail::jsonb
 from unnest($1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[]) with ordinality
@@ -95,7 +95,7 @@ where t.task_id = any($1::bigint[])
 order by g.n;
 
 -- name: read_notes
--- What the attempts of a task said, in order.
+-- Return the notes of the attempts of a task, in order.
 select attempt, seq, at, kind, detail::text as detail
 from holdfast.note
 where task_id = $1 and tenant_id = $2 and ($4::int is null or attempt = $4) and (attempt, seq) > ($5::int, $6::bigint)
@@ -103,13 +103,13 @@ order by attempt, seq
 limit $3;
 
 -- name: event_tail
--- The cursor after everything that is settled by now: a reader that starts here sees only what comes.
+-- Return the cursor after all events that are settled now: a reader that starts here sees only later ones.
 select e.xid::text || ':' || e.seq
 from holdfast.event_read_limit(holdfast.event_position(pg_snapshot_xmin(pg_current_snapshot())), 0, 1) e;
 
 -- name: log_lines
--- What a line of the live log says about each (task, attempt): its action, how long the attempt took, how it failed; of a
--- run its flow.
+-- Return what a line of the live log shows about each (task, attempt): its action, the duration of the attempt, how it
+-- failed; for a run, its flow.
 select g.task_id, g.attempt, coalesce(l.action, w.flow) as action,
   extract(epoch from coalesce(f.ended_at - f.started_at, a.ended_at - a.started_at))::double precision as took_seconds,
   f.type, f.code, f.message, f.sentence

@@ -1,6 +1,7 @@
 -- name: explain_task
--- Where one task stands, what holds it, and how its last failed attempt ended. A live row wins over older endings; a
--- completion counts only in the present generation of its node. A node without a task of its own is not found here.
+-- Return the state of one task, its worker or queue, and how its last failed attempt ended. A live row wins over older
+-- ends; a completion counts only in the current generation of its node. A node without a task of its own is not found
+-- here.
 with place as materialized (
   select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, s.lane_ids[w.node_no + 1] as lane_id,
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
@@ -81,8 +82,8 @@ left join lateral (
 limit 1;
 
 -- name: explain_letters
--- The dead letters of a task that are not resolved: the newest under way, the newest left alone, the newest open; each
--- with the campaign that released it, or that works on its group.
+-- Return the unresolved dead letters of a task: the newest in progress, the newest ignored, the newest open; each with
+-- the campaign that released it, or that works on its group.
 select distinct on (d.kind) d.dead_letter_id, d.state, d.disposition, d.disposition_reason, d.actor, d.dispatches, d.dispatches_max,
   d.changed_at, d.dispatched_at + make_interval(secs => coalesce(d.backoff_seconds, 0)) as next_at,
   'retry' = any(d.recovery_options) as can_retry, c.campaign_id, c.name as campaign_name, c.state as campaign_state
@@ -99,7 +100,7 @@ end
 order by d.kind, d.dead_letter_id desc;
 
 -- name: locate_task
--- Which run and node an id belongs to; a run's own id belongs to no node.
+-- Return the run and node of an id; a run's own id has no node.
 select r.run_id, w.node_no
 from (
   select w.run_id, w.node_no from holdfast.locate_task($1) w where w.item_no is null
@@ -109,8 +110,8 @@ from (
 join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2;
 
 -- name: explain_wait
--- What a queued task waits for, or one that is due later will: its queue's pause and limits, the workers able to run it and how busy they are, the
--- last one that was, and how many tasks of its lane come first (counted to a bound).
+-- Return what a queued or delayed task waits for: the pause and limits of its queue, the workers that can run it and
+-- how busy they are, the last such worker, and how many tasks of its lane come first (counted up to a bound).
 with crew as materialized (
   select w.*, w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $5) as is_live,
     w.queues is null or q.name = any(w.queues) as is_serving,

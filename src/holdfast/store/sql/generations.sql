@@ -1,6 +1,6 @@
 -- name: add_builds
--- Say that tasks and runs are there to build a generation, while it can be built. What was said before, as of work under
--- a key that is handed in again, is said once.
+-- Register tasks and runs as builders of a generation, while it accepts rows. Idempotent, for repeated requests under a
+-- key.
 insert into holdfast.dataset_build (generation_id, task_id)
 select g.generation_id, b.task_id
 from (
@@ -15,8 +15,8 @@ set task_id = excluded.task_id
 returning task_id;
 
 -- name: builds_left
--- How much of the work on a generation is not over, and how much failed; the task that asks does not count, nor its run,
--- the runs whose sub-flow that is, or what others were started for instead.
+-- Count the unfinished and the failed work on a generation. The requesting task does not count, nor its run, the
+-- ancestors of that run, or work that was replaced.
 with recursive asking as (
   select $3::bigint as run_id
   union all
@@ -36,7 +36,7 @@ where b.generation_id = $1 and b.task_id <> coalesce($2::bigint, -1)
   and not holdfast.is_replaced(b.task_id, coalesce(r.run_id, e.run_id));
 
 -- name: builds_to_cancel
--- Work on a generation that is not over and was not asked to stop yet: tasks, and runs.
+-- Return tasks and runs of a generation that have not ended and were not asked to stop yet.
 select b.task_id, r.run_id is not null as is_run
 from holdfast.dataset_build b
 left join holdfast.live t on t.task_id = b.task_id and t.cancel_at is null
@@ -46,8 +46,8 @@ order by b.task_id
 limit $2;
 
 -- name: supersede
--- The current generation of a dataset becomes an old one, and stays as it is: what it was owed comes to the next. Under
--- the lock of the dataset.
+-- Mark the current generation of a dataset as superseded. It stays as it is: rows owed to it are no longer deleted.
+-- Requires the lock of the dataset.
 with old as (
   update holdfast.dataset_generation g
   set state = 'o'
@@ -63,7 +63,7 @@ select version
 from old;
 
 -- name: cut_over
--- Make a generation the current one. Under the lock of its dataset; `refresh_dataset_view` follows in the same transaction.
+-- Make a generation current, under the lock of its dataset; `refresh_dataset_view` follows in the same transaction.
 with promoted as (
   update holdfast.dataset_generation g
   set state = 'c', cut_over_at = holdfast.instant(), actor = $3, reason = $4
@@ -83,12 +83,12 @@ where d.dataset_id = promoted.dataset_id
 returning d.dataset_id;
 
 -- name: refresh_dataset_view
--- Let the view of a dataset show its current generation.
+-- Make the view of a dataset show its current generation.
 select holdfast.refresh_dataset_view($1, $2);
 
 -- name: roll_back
--- Take a generation out of use: it takes no more rows, its unfinished work is to be canceled and, unless it is kept, its
--- tables are to go. Under the lock of its dataset.
+-- Take a generation out of use: it accepts no more rows, its unfinished work is to be canceled and, unless it is kept,
+-- its tables are to be dropped. Requires the lock of its dataset.
 with rolled_back as (
   update holdfast.dataset_generation g
   set state = 'r', is_kept = $4, ended_at = holdfast.instant(), actor = $5, reason = $6
@@ -105,7 +105,7 @@ select generation_id
 from rolled_back;
 
 -- name: previous_generation
--- What the view of a dataset showed before.
+-- Return the version that the view of a dataset showed before.
 select g.version
 from holdfast.dataset_generation g
 where g.dataset_id = $1 and g.state = 'o' and g.cut_over_at is not null
@@ -113,7 +113,8 @@ order by g.cut_over_at desc
 limit 1;
 
 -- name: generations_leaving
--- Generations that were rolled back and whose tables are to go, or whose work was not asked to stop: the next page of them.
+-- Return the next page of generations that were rolled back and whose tables are to be dropped, or whose work was not
+-- asked to stop.
 select g.generation_id, g.tenant_id, g.is_kept, g.actor, g.reason
 from holdfast.dataset_generation g
 where g.state = 'r' and g.generation_id > $2
@@ -130,7 +131,7 @@ order by g.generation_id
 limit $1;
 
 -- name: lock_leaving
--- Hold a generation whose tables are to go; somebody else who does it is not waited for.
+-- Lock a generation whose tables are to be dropped; skip it if another process has locked it.
 select g.generation_id
 from holdfast.dataset_generation g
 where g.generation_id = $1 and g.state = 'r' and not g.is_kept
@@ -141,12 +142,13 @@ for update of g skip locked;
 select holdfast.drop_generation_tables($1);
 
 -- name: forget_stages
--- Nothing of a generation is staged any more. Before its tables go: who stages holds a part, then asks for the table.
+-- Delete all parts of a generation before its tables are dropped: a staging transaction locks its part first, then the
+-- table.
 delete from holdfast.dataset_stage s
 where s.generation_id = $1;
 
 -- name: end_generation
--- The tables of a generation are gone, and with them who built it. Under its lock.
+-- Mark a generation as dropped and delete its builders and owed rows, under its lock.
 with built as (
   delete from holdfast.dataset_build b
   where b.generation_id = $1
@@ -161,11 +163,11 @@ where g.generation_id = $1 and g.state = 'r'
 returning g.generation_id;
 
 -- name: count_rows
--- How many rows a generation holds, or one partition of it.
+-- Return how many rows a generation, or one partition of it, has.
 select holdfast.count_rows($1, $2);
 
 -- name: list_generations
--- Every generation of every dataset, or of one, the newest first.
+-- Return every generation of every dataset, or of one, the newest first.
 select d.name, d.place, d.current_version, g.generation_id, g.version, g.state::text as state, g.is_kept, g.columns,
   g.types, g.key, g.rows, g.created_at, g.cut_over_at, g.ended_at, g.actor, g.reason,
   (select count(*)
@@ -185,7 +187,7 @@ where d.tenant_id = $1 and ($2::text is null or d.name = $2)
 order by d.name, g.version desc;
 
 -- name: recent_commits
--- The last commits to the generations of a dataset.
+-- Return the last commits to the generations of a dataset.
 select c.task_id::text as task_id, c.attempt, g.version, c.mode, c.partition, c.rows_given, c.rows_added,
   c.rows_removed, c.committed_at
 from holdfast.dataset d

@@ -1,6 +1,6 @@
 -- name: declare_breaker
--- Remember the breaker an action declares. What it counted under another window means nothing any more; of its trials the
--- last is yet to pass, because it is what closes a half-open one. One that is declared as before draws no id.
+-- Store the breaker that an action declares. Counts under another window are void. Of its trials at least one is left
+-- to pass, because passing is what closes a half-open breaker. An unchanged declaration draws no id.
 with recorded as (
   insert into holdfast.breaker as b (tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials)
   select $1, $2::text, $3::double precision, $4::int, $5::double precision, $6::double precision, $7::int
@@ -21,7 +21,7 @@ delete from holdfast.tally t
 where t.guard_id in (select breaker_id from recorded);
 
 -- name: forget_breaker
--- The action declares no breaker any more.
+-- Delete the breaker of an action that declares none any more.
 with deleted as (
   delete from holdfast.breaker b
   where b.tenant_id = $1 and b.action = $2
@@ -31,7 +31,7 @@ delete from holdfast.tally t
 where t.guard_id in (select breaker_id from deleted);
 
 -- name: tally_outcomes
--- Count how attempts of guarded actions ended: those that this very transaction stored, so a repeated or refused report
+-- Count the outcomes of guarded actions: only those that this very transaction stored, so a repeated or refused report
 -- counts nothing. `passed` and `failed` are trials, begun since the breaker became half-open.
 with given as (
   select *
@@ -78,14 +78,14 @@ from seen
 order by breaker_id;
 
 -- name: windows
--- What guards counted lately, slice by slice.
+-- Return the recent counts of breakers and quotas, slice by slice.
 select t.guard_id, t.slice, sum(t.whole)::bigint as whole, sum(t.part)::bigint as part
 from holdfast.tally t
 where t.guard_id = any($1::bigint[])
 group by t.guard_id, t.slice;
 
 -- name: read_breakers
--- Breakers as they stand, by number.
+-- Return breakers by id.
 select b.breaker_id, b.share, b.attempts_min, b.window_seconds, b.open_seconds, b.trials, b.state::text as state, b.since,
   b.passed, extract(epoch from holdfast.instant())::double precision as at
 from holdfast.breaker b
@@ -93,7 +93,7 @@ where b.breaker_id = any($1::bigint[])
 order by b.breaker_id;
 
 -- name: open_breaker
--- Open a breaker that is still in the state, and the spell of it, that the decision rests on.
+-- Open a breaker, if it is still in the state and period that the decision is based on.
 with opened as (
   update holdfast.breaker b
   set state = 'o', since = holdfast.instant(), trial_at = holdfast.instant() + make_interval(secs => b.open_seconds),
@@ -111,14 +111,14 @@ select count(*) = 1 as is_changed
 from opened;
 
 -- name: pass_trials
--- Note that trials of this half-open spell passed; answers how many did.
+-- Count passed trials of this half-open period; return how many have passed.
 update holdfast.breaker b
 set passed = least(b.trials, b.passed + $3::int)
 where b.breaker_id = $1 and b.state = 'h' and b.since = $2
 returning b.passed;
 
 -- name: close_breaker
--- Close a half-open breaker whose trials passed. It begins to count anew.
+-- Close a half-open breaker whose trials passed. Its counts start again at zero.
 with closed as (
   update holdfast.breaker b
   set state = 'c', since = holdfast.instant(), passed = 0, attempts = 0, failures = 0, cause = '', actor = '', reason = ''
@@ -139,14 +139,15 @@ from closed
 join holdfast.lane l on l.tenant_id = closed.tenant_id and l.action = closed.action;
 
 -- name: try_trials
--- Serialise the trials of half-open breakers until this transaction ends: those that could be locked. As with limits, a
--- claim waits for nobody.
+-- Lock the trials of half-open breakers until this transaction ends, and return those that could be locked. As with
+-- limits, a claim never waits.
 select b.breaker_id
 from unnest($1::bigint[]) as b (breaker_id)
 where pg_try_advisory_xact_lock(1752132968, (b.breaker_id % 2147483648)::int);
 
 -- name: begin_trials
--- Open breakers whose time has come become half-open. One that somebody is moving right now is left to the next claim.
+-- Make open breakers half-open when their time has come. A breaker that another transaction is changing is left to the
+-- next claim.
 with due as materialized (
   select b.breaker_id
   from holdfast.breaker b
@@ -164,7 +165,8 @@ select tenant_id, 'breaker.half_open', '{}', '{}', jsonb_build_object('action', 
 from begun;
 
 -- name: trials
--- Half-open breakers and the trials they run now, counted from leased rows under `try_trials`: nothing to leak.
+-- Return half-open breakers and their running trials, counted from leased rows under `try_trials`, so no counter can
+-- drift.
 select b.breaker_id, b.trials, b.passed,
   (
     select count(*)::int
@@ -176,8 +178,8 @@ from holdfast.breaker b
 where b.breaker_id = any($1::bigint[]) and b.state = 'h';
 
 -- name: steer_breaker
--- Somebody opens a breaker by hand, closes it, or resets it ($3 o, c, h): a reset one counts anew, and is tried now unless
--- it is closed. Answers what it was before.
+-- Open, close or reset a breaker by hand ($3 o, c, h): its counts start again at zero, and a reset one is tried now
+-- unless it is closed. Returns its previous state.
 with was as materialized (
   select b.breaker_id, b.state::text as state, b.attempts, b.failures
   from holdfast.breaker b
@@ -209,19 +211,20 @@ from steered
 join was on was.breaker_id = steered.breaker_id;
 
 -- name: lock_quota_parts
--- Become the one who changes parts of a tenant's quotas, until the transaction ends: there may be no quota yet to lock.
+-- Lock the quotas of a tenant for a change of parts of them, until the transaction ends. An advisory lock, because
+-- there may be no row to lock yet.
 select pg_advisory_xact_lock(1752132970, $1);
 
 -- name: quota_now
--- The quota of a queue, or of the tenant.
+-- Return the quota of a queue, or of the tenant.
 select k.retries_max, k.share, k.window_seconds
 from holdfast.quota k
 left join holdfast.queue q on q.queue_id = k.queue_id
 where k.tenant_id = $1 and k.action is null and q.name is not distinct from $2::text;
 
 -- name: declare_quota
--- Set the quota of an action, of a queue, or of the tenant. What it counted under another window means nothing any more.
--- Answers what it was before, if anything. One that is set as before draws no id.
+-- Set the quota of an action, a queue or the tenant. Counts under another window are void. Returns the previous quota,
+-- if any. An unchanged quota draws no id.
 with was as materialized (
   select k.retries_max, k.share, k.window_seconds
   from holdfast.quota k
@@ -263,7 +266,7 @@ from recorded
 left join was on true;
 
 -- name: forget_quota
--- Lift the quota of an action, of a queue, or of the tenant. Answers what it was.
+-- Remove the quota of an action, a queue or the tenant. Returns the previous quota.
 with deleted as (
   delete from holdfast.quota k
   using (select 1) one
@@ -286,8 +289,8 @@ select retries_max, share, window_seconds
 from deleted;
 
 -- name: hasten_retries
--- A quota changed: retries it held back are due again when their own backoff ends, and are counted anew. Where several
--- quotas hold one back, the others hold it back again.
+-- After a change of a quota, make the retries that it postponed due at the end of their own backoff, to be counted
+-- again. If several quotas postponed a retry, the others postpone it again.
 with locked as materialized (
   select t.task_id, f.retry_at
   from holdfast.live t
@@ -310,7 +313,8 @@ select count(*)::int
 from moved;
 
 -- name: lock_quotas
--- The quotas over these lanes, locked in one order: retries are counted by one process at a time. With the lanes each covers.
+-- Lock the quotas over these lanes, in order of id, so that one process at a time counts retries. Returns the lanes
+-- that each covers.
 select k.quota_id, k.retries_max, k.share, k.window_seconds,
   extract(epoch from holdfast.instant())::double precision as at,
   coalesce(extract(epoch from k.booked_until - holdfast.instant()), 0)::double precision as booked_seconds,
@@ -321,21 +325,21 @@ order by k.quota_id
 for update of k;
 
 -- name: admit_retries
--- Due retries that their quotas let go become claimable.
+-- Make due retries claimable that their quotas admit.
 update holdfast.live t
 set state = 'q', due_at = null, is_retrying = false
 where t.task_id = any($1::bigint[]) and t.state = 'w' and t.due_at <= holdfast.instant()
 returning t.lane_id;
 
 -- name: postpone_retries
--- Due retries without room in their quota come again later.
+-- Postpone due retries for which their quota has no capacity.
 update holdfast.live t
 set due_at = holdfast.instant() + make_interval(secs => ($2::double precision[])[array_position($1::bigint[], t.task_id)])
 where t.task_id = any($1::bigint[]) and t.state = 'w' and t.is_retrying and t.due_at <= holdfast.instant()
 returning t.task_id;
 
 -- name: spend_quotas
--- Count retries that go, and remember how far ahead those held back are spread. Under `lock_quotas`.
+-- Count admitted retries, and store how far ahead the postponed ones are spread. Requires `lock_quotas`.
 with given as (
   select g.quota_id, g.retries, g.booked_seconds, holdfast.current_slice(k.window_seconds) as slice
   from unnest($1::bigint[], $2::int[], $3::double precision[]) as g (quota_id, retries, booked_seconds)
@@ -356,7 +360,7 @@ on conflict (guard_id, slot, shard) do update
 set part = excluded.part + case when t.slice = excluded.slice then t.part else 0 end, slice = excluded.slice;
 
 -- name: tally_starts
--- Count first attempts for the quotas that allow a share of them.
+-- Count first attempts for the quotas that allow retries as a share of them.
 with given as (
   select k.quota_id, holdfast.current_slice(k.window_seconds) as slice, sum(g.started)::bigint as started
   from unnest($1::int[], $2::int[]) as g (lane_id, started)
@@ -374,7 +378,7 @@ set whole = excluded.whole + case when t.slice = excluded.slice then t.whole els
   slice = excluded.slice;
 
 -- name: show_breaker
--- The breaker of one action in full. One whose time to be tried has come is half-open for people already.
+-- Return the breaker of one action in full. One that is due for a trial is shown as half-open.
 select b.breaker_id, b.action,
   case when b.state = 'c' then 'closed' when b.state = 'h' or b.trial_at <= holdfast.instant() then 'half_open'
     else 'open' end as state,
@@ -390,7 +394,7 @@ from holdfast.breaker b
 where b.tenant_id = $1 and b.action = $2;
 
 -- name: show_quotas
--- The quotas over one lane ($2), or all of a tenant ($2 null), with whose they are.
+-- Return the quotas over one lane ($2), or all of a tenant ($2 null), with their scope.
 select k.quota_id, case when k.action is not null then 'action' when k.queue_id is not null then 'queue' else 'tenant' end
     as scope,
   coalesce(k.action, q.name, n.name) as name, k.retries_max, k.share, k.window_seconds, k.actor, k.reason, k.changed_at,
@@ -403,7 +407,7 @@ where k.tenant_id = $1
 order by scope, name;
 
 -- name: read_guarded
--- Which of these actions have a breaker or a quota.
+-- Return which of these actions have a breaker or a quota.
 select a.action,
   exists (select from holdfast.breaker b where b.tenant_id = $1 and b.action = a.action) as has_breaker,
   exists (select from holdfast.quota k where k.tenant_id = $1 and k.action = a.action) as has_quota

@@ -1,19 +1,19 @@
 -- name: create_token
--- Keep the digest of a new token. The name must not be that of a token still in use.
+-- Store the digest of a new token. The name must not be that of a token still in use.
 insert into holdfast.token (token_id, tenant_id, name, role, queues, digest, created_by, expires_at)
 values ($1, $2, $3, $4, $5::text[], $6, $7, holdfast.instant() + make_interval(secs => $8::double precision))
 on conflict (tenant_id, name) where revoked_at is null do nothing
 returning token_id, created_at, expires_at;
 
 -- name: revoke_token
--- End a token of this tenant, by its id or by the name it is in use under. The first one to revoke it is the one recorded.
+-- Revoke a token of this tenant, by its id or by the name of a token in use. The first revocation is the one recorded.
 update holdfast.token t
 set revoked_at = holdfast.instant(), revoked_by = $3
 where t.tenant_id = $1 and (t.token_id = $2 or t.name = $2) and t.revoked_at is null
 returning t.token_id, t.name, t.role;
 
 -- name: list_tokens
--- A page of the tokens of a tenant, newest first, after the one of id $4; without $2 only those that can still be used.
+-- Return a page of the tokens of a tenant, newest first, after the one with id $4; without $2 only usable ones.
 select t.token_id, t.name, t.role, t.queues, t.created_by, t.created_at, t.expires_at, t.last_used_at, t.revoked_at,
   t.revoked_by, coalesce(t.expires_at <= holdfast.instant(), false) as is_expired
 from holdfast.token t
@@ -25,49 +25,49 @@ order by t.created_at desc, t.token_id
 limit $3;
 
 -- name: read_token
--- A token that can be used, by the part of it that is no secret, and whether its last use was long ago. The caller
--- compares the digest, in constant time.
+-- Return a usable token by its public part, and whether its last use was more than a minute ago. The caller compares
+-- the digest, in constant time.
 select t.tenant_id, t.name, t.role, t.queues, t.digest,
   coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true) as is_rested
 from holdfast.token t
 where t.token_id = $1 and t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.instant());
 
 -- name: touch_token
--- Write down that a token was used, at most once a minute, whoever else saw it used.
+-- Record the use of a token, at most once a minute for all servers together.
 update holdfast.token t
 set last_used_at = holdfast.instant()
 where t.token_id = $1 and coalesce(t.last_used_at <= holdfast.instant() - interval '1 minute', true)
 returning t.token_id;
 
 -- name: has_token
--- Is there a token anybody could use?
+-- Return whether any usable token exists.
 select exists (
   select from holdfast.token t
   where t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.instant())
 );
 
 -- name: add_member
--- Let an account or a domain in. One that is in already, here or in another tenant, stays as it is.
+-- Add an account or a domain. An existing one, of this or another tenant, is not changed.
 insert into holdfast.member (tenant_id, issuer, subject, domain, role, name, added_by)
 values ($1, $2, $3, $4, $5, $6, $7)
 on conflict do nothing
 returning member_id, added_at;
 
 -- name: is_member
--- Is this account or domain in already, in this tenant?
+-- Return whether this account or domain is a member of this tenant.
 select exists (
   select from holdfast.member m
   where m.tenant_id = $1 and m.issuer = $2 and (m.subject = $3 or m.domain = $4)
 );
 
 -- name: remove_member
--- Let a member of this tenant in no longer.
+-- Remove a member of this tenant.
 delete from holdfast.member m
 where m.tenant_id = $1 and m.member_id = $2
 returning m.member_id, m.issuer, m.subject, m.domain, m.role;
 
 -- name: list_members
--- A page of the members of a tenant in the order they came, after the one of id $3.
+-- Return a page of the members of a tenant in the order of addition, after the one with id $3.
 select m.member_id, m.issuer, m.subject, m.domain, m.role, m.name, m.added_by, m.added_at
 from holdfast.member m
 where m.tenant_id = $1 and m.member_id > $3
@@ -75,8 +75,8 @@ order by m.member_id
 limit $2;
 
 -- name: find_member
--- Whose account this is: its own row, else that of its domain. Where its domain belongs to a tenant, a row of its own
--- counts in that tenant only: no other can take the account over by naming it.
+-- Return the tenant of an account: by its own row, else by that of its domain. If its domain belongs to a tenant, its
+-- own row counts in that tenant only, so that no other tenant can take the account over by naming it.
 select m.tenant_id, m.role
 from holdfast.member m
 left join holdfast.member d on d.issuer = $1 and d.domain = $3
@@ -86,7 +86,7 @@ order by m.subject is null
 limit 1;
 
 -- name: read_secret
--- A secret of this installation.
+-- Return a secret of this installation.
 select s.value
 from holdfast.secret s
 where s.purpose = $1;

@@ -1,7 +1,7 @@
 -- name: launchable
--- The next queued tasks of every action whose workers are launched, at most $1 of a lane; paused queues have none, nor
--- has an action whose breaker is open and not due for a trial. Of each launcher, tenants take turns, counting the slots
--- they hold: one with much to do leaves the others their share.
+-- Return the next queued tasks of every action whose workers are launched, at most $1 per lane. Paused queues have
+-- none, nor does an action whose breaker is open and not due for a trial. Per launcher, tenants take turns by the slots
+-- they use, so that a busy tenant leaves the others their share.
 with taken_slots as (
   select s.launcher, s.tenant_id, count(*) as slots
   from holdfast.launch_slot s
@@ -28,7 +28,8 @@ order by
   t.priority, t.task_id;
 
 -- name: take_slot
--- Take the first free slot of a launcher that has $2 of them, for a moment. Who finds none, or comes second, gets no row.
+-- Take the first free slot of a launcher that has $2 slots, for a moment. No row if none is free, or another process
+-- took it first.
 with free as (
   select n.slot
   from generate_series(1, $2::int) as n (slot)
@@ -47,19 +48,19 @@ where not holdfast.is_slot_held(s)
 returning s.slot;
 
 -- name: free_slot
--- Give a slot back.
+-- Release a slot.
 delete from holdfast.launch_slot s
 where s.holder = $1
 returning s.slot;
 
 -- name: free_slots
--- Slots whose attempt is over, or whose lease ran out before there was a reservation.
+-- Delete slots whose attempt has ended, or whose time ran out before there was a reservation.
 delete from holdfast.launch_slot s
 where not holdfast.is_slot_held(s)
 returning s.launcher, s.slot;
 
 -- name: launched
--- Remember what the platform calls what it started; the worker may have attached before this.
+-- Store the platform's handle of a launch; the worker may have attached before this.
 update holdfast.launch h
 set handle = $4, launched_at = holdfast.instant(), looked_at = holdfast.instant(),
   state = case h.state when 'p' then 'l' else h.state end
@@ -67,7 +68,8 @@ where h.task_id = $1 and h.attempt = $2 and h.holder = $3
 returning h.task_id;
 
 -- name: lock_reservation
--- The reservation of a launch that failed, if it still stands: nobody attached, it is not over, nobody canceled.
+-- Lock the reservation of a failed launch, if it is still valid: no worker attached, it has not ended, and it was not
+-- canceled.
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses
 from holdfast.live t
 where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'v'
@@ -106,8 +108,8 @@ select task_id
 from back;
 
 -- name: adopt_launch
--- Take over a launch whose launcher went silent between its reservation and the platform's answer: to launch again under
--- the same name is the same launch. The new token stands beside the old.
+-- Take over a launch whose launcher stopped between the reservation and the platform's response: launching again under
+-- the same name is the same launch. The new token is valid in addition to the old one.
 update holdfast.launch h
 set token_hashes = h.token_hashes || array[$2::bytea], launching_until = holdfast.instant() + make_interval(secs => $3)
 from holdfast.live t
@@ -132,8 +134,8 @@ returning h.task_id, h.attempt, h.tenant_id, h.launcher, h.holder, t.lease_token
   n.name as tenant;
 
 -- name: look_at_launches
--- Launches of a launcher that nobody attached to yet and that the platform was not asked about for $2 seconds, at most
--- $3 of them: whoever gets them asks.
+-- Take the turn to query the platform about at most $3 launches of a launcher to which no worker has attached and that
+-- were not queried for $2 seconds.
 with due as materialized (
   select h.task_id, h.attempt
   from holdfast.launch h
@@ -157,9 +159,9 @@ join holdfast.live t on t.task_id = seen.task_id and t.attempt = seen.attempt an
 where seen.handle is not null;
 
 -- name: over_launches
--- Launches of attempts that are over, and failed ones whose task waits for no launch any more: at most $2, those
--- first that nobody looked at for longest. An attempt that is over stays over, so any number may end them.
--- `is_reported`: the worker called back itself, so it ends by itself.
+-- Return at most $2 launches of ended attempts, and failed launches whose task waits for no launch any more; the least
+-- recently checked first. An ended attempt stays ended, so any number of processes may stop them. `is_reported`: the
+-- worker reported the end itself, so it stops by itself.
 select h.task_id, h.attempt, h.launcher, h.handle, h.state::text as state,
   h.state = 'a' and (
     exists (select from holdfast.attempt a where a.task_id = h.task_id and a.attempt = h.attempt and a.state = 'c')
@@ -177,15 +179,15 @@ order by h.looked_at, h.task_id, h.attempt
 limit $2;
 
 -- name: put_back_launch
--- A launch that cannot be ended now lets others of its launcher go first. It changes nothing but its turn.
+-- Move a launch that cannot be stopped now behind the others of its launcher. Changes nothing else.
 update holdfast.launch h
 set looked_at = holdfast.instant()
 where h.task_id = $1 and h.attempt = $2
 returning h.task_id;
 
 -- name: forget_launch
--- A launch is over on both sides: its row and its slot go. When it was asked for stays with the attempt, as long
--- as its block does; of a launch that failed there was none.
+-- Delete a launch that has ended on both sides, and its slot. Its request time stays with the attempt, as long as its
+-- block exists; a failed launch made no attempt.
 with deleted as (
   delete from holdfast.launch h
   where h.task_id = $1 and h.attempt = $2
@@ -203,14 +205,14 @@ using deleted
 where s.holder = deleted.holder;
 
 -- name: forget_tokens
--- Tokens that nobody used in their time.
+-- Delete expired tokens.
 update holdfast.launch h
 set token_hashes = '{}'
 where h.token_expires_at <= holdfast.instant() and h.token_hashes <> '{}'
 returning h.task_id;
 
 -- name: declare_launcher
--- A server says what it can launch, and for which tenants and actions; none named means all.
+-- Register what a server can launch, and for which tenants and actions; none named means all.
 insert into holdfast.launcher as k (name, kind, slots, tenant_ids, actions, seen_at)
 select $1, $2, $3,
   case when $4::text[] <> '{}' then array(select n.tenant_id from holdfast.tenant n where n.name = any($4) order by 1) end,
@@ -223,7 +225,7 @@ where (k.kind, k.slots, k.tenant_ids, k.actions)
   or k.seen_at < excluded.seen_at - interval '5 seconds';
 
 -- name: launchers_wanted
--- Every launcher that some action names, or by which something was launched.
+-- Return every launcher that an action names, or that has launches.
 select a.launcher
 from holdfast.action a
 where a.launcher is not null
@@ -233,14 +235,14 @@ from holdfast.launch h
 where h.launcher <> '';
 
 -- name: read_attach
--- What stands between a launched worker and its attempt. $3 is the hash of its token.
+-- Return why a launched worker cannot attach to its attempt. $3 is the hash of its token.
 select t.state::text as state, t.attempt, h.state::text as launch_state, $3::bytea = any(h.token_hashes) as is_known
 from holdfast.launch h
 left join holdfast.live t on t.task_id = h.task_id
 where h.task_id = $1 and h.attempt = $2;
 
 -- name: explain_launch
--- Who launches the worker of a task, whether for it, how much room there is, and how its launch fared.
+-- Return the launcher of a task, whether it serves its tenant and action, its slots, and the state of the launch.
 select a.launcher, k.slots, k.seen_at,
   l.tenant_id = any(coalesce(k.tenant_ids, array[l.tenant_id])) as is_for_tenant,
   l.action = any(coalesce(k.actions, array[l.action])) as is_for_action,
@@ -255,7 +257,7 @@ left join holdfast.launch h on h.task_id = $2 and h.attempt = $3
 where l.lane_id = $1;
 
 -- name: list_launches
--- What is being launched or was and is not over, oldest first.
+-- Return launches in progress and launches whose attempt has not ended, oldest first.
 select h.task_id, h.attempt, h.launcher, l.action, h.state::text as state, h.handle, h.failures, h.error, h.created_at,
   h.launched_at, h.attached_at, s.slot, t.due_at
 from holdfast.launch h

@@ -1,8 +1,8 @@
 -- name: heartbeat
--- Extend leases by attempt token, only before they expire: an expired lease is never revived. A row that another
--- transaction holds is not waited for, because a worker renews all its leases here: it comes back as busy, as it was
--- committed last, neither renewed nor lost. A row that does not come back is lost to this worker; `cancel_requested` asks
--- it to stop.
+-- Extend leases by token, only before they expire: an expired lease is never revived. The statement does not wait for
+-- locked rows, because a worker renews all its leases here: a locked row is returned as busy, in its last committed
+-- state, neither renewed nor lost. A row that is not returned is lost to this worker; `cancel_requested` asks it to
+-- stop.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
@@ -36,9 +36,9 @@ where busy.task_id = any(array(select g.task_id from given g where g.task_id not
   and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
 -- name: renew_ended
--- Extend leases of attempts that ended and wait to be settled: by attempt token, only before they expire. Rows that are
--- locked are passed over, because whoever settles one holds it for as long as that takes, and no beat waits for it. So
--- one that does not come back may be lost, settled, or about to be: its report hears which.
+-- Extend the leases of ended attempts that wait to be settled: by token, only before they expire. Locked rows are
+-- skipped, because the settling transaction keeps them locked and no heartbeat waits for it. A row that is not returned
+-- may be lost, settled, or about to be; the response to its report shows which.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
@@ -62,12 +62,12 @@ where t.task_id = any(array(select task_id from fenced))
 returning t.task_id;
 
 -- name: expired
--- Leases nobody renewed, reservations nobody attached to, cancels past their grace, workers known dead, attempts $3
--- seconds past their time limit, whose worker ought to have ended them: locked here, decided by the caller, settled in
--- the same transaction. Re-checked on the locked row, so N reapers equal one. The order is the index's: without it a
--- planner that once saw only running rows would read the whole table each time. $2 are tasks to leave out: those that
--- could not be settled a moment ago would fill every batch. $4: nodes of runs alone, or only tasks outside of runs, which
--- wait for no run. Where the clock is not to be believed ($5 false) only what a dead worker held is ended.
+-- Lock expired leases, reservations without a worker, cancellations past their grace period, attempts of workers known
+-- to be dead, and attempts $3 seconds past their time limit. The caller decides and settles them in the same
+-- transaction. Conditions are evaluated on the locked row, so N reapers act like one. The order matches the index:
+-- without it, a planner with statistics of running rows only would read the whole table. $2 are tasks to skip: those
+-- that could not be settled a moment ago would fill every batch. $4 selects nodes of runs, or tasks outside of runs,
+-- which wait for no run. If the clock is not reliable ($5 false), only attempts of dead workers are ended.
 with locked as materialized (
   select t.*
   from holdfast.live t
@@ -101,14 +101,14 @@ join holdfast.policy p on p.policy_id = t.policy_id
 left join holdfast.worker w on w.worker_id = t.worker_id;
 
 -- name: read_clock
--- What time it is, in seconds.
+-- Return the current time in seconds.
 select extract(epoch from holdfast.instant())::double precision;
 
 -- name: reserve
--- Set a queued task aside for one launch of a worker: unique per (task, attempt), with a one-shot token of which only the
--- hash is kept. $3 is the half-open breaker that granted a trial, 0 if none did; $4 the attempt this launch is for, null
--- for whichever comes next; $8 the holder of a slot, which the reservation makes its own, null where there are no slots.
--- `is_first`: no retry, and not launched before in vain.
+-- Reserve a queued task for one launch of a worker: unique per (task, attempt), with a one-time token of which only the
+-- hash is stored. $3 is the half-open breaker that granted a trial, 0 if none did; $4 the attempt that the launch is
+-- for, null for the next one; $8 the holder of a slot, which the reservation binds to itself, null without slots.
+-- `is_first`: no retry, and no failed launch before.
 with taken as (
   update holdfast.live t
   set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
@@ -159,8 +159,8 @@ from taken
 join noted on noted.task_id = taken.task_id;
 
 -- name: attach
--- A launched worker swaps its one-shot token for a lease on the reserved attempt, once and in time. $3 is the token's
--- hash. Every token of the attempt goes with it.
+-- Exchange the one-time token of a launched worker for a lease on the reserved attempt, once and in time. $3 is the
+-- token's hash. All tokens of the attempt are deleted.
 with taken as (
   update holdfast.live t
   set state = 'r', worker_id = $4, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
@@ -194,8 +194,8 @@ from taken
 left join holdfast.body b on b.task_id = taken.task_id;
 
 -- name: promote
--- Delayed and retrying tasks whose time has come become claimable; retries under a quota are answered, locked, for the
--- quota to decide.
+-- Make delayed and retrying tasks claimable when they are due. Retries under a quota are returned locked, for the quota
+-- to decide.
 with due as materialized (
   select task_id, lane_id, is_retrying, due_at
   from holdfast.live
@@ -230,13 +230,13 @@ select
   (select array_agg(lane_id order by due_at, task_id) from asked) as asked_lanes;
 
 -- name: next_due
--- Seconds until the next waiting task is due.
+-- Return the seconds until the next waiting task is due.
 select extract(epoch from min(due_at) - holdfast.instant())::double precision
 from holdfast.live
 where state = 'w';
 
 -- name: unclaimed_lanes
--- Lanes with claimable work: their wake-up may have been lost, so it is published again.
+-- Return lanes with claimable tasks: their notification may have been lost, so it is sent again.
 select l.lane_id
 from holdfast.lane l
 cross join lateral (
@@ -248,8 +248,8 @@ cross join lateral (
 ) t;
 
 -- name: heartbeat_task
--- Extend one lease by attempt and token, only before it expires; the answer names the worker, who is thereby alive. A
--- row that another transaction holds comes back as busy, not extended.
+-- Extend one lease by attempt and token, only before it expires. The result names the worker, which is thereby alive. A
+-- row that another transaction has locked is returned as busy, not extended.
 with locked as materialized (
   select t.task_id
   from holdfast.live t
@@ -272,8 +272,8 @@ where busy.task_id = $1 and busy.attempt = $2 and busy.lease_token = $3 and busy
   and busy.lease_expires_at > holdfast.instant() and not exists (select from locked);
 
 -- name: renew_held
--- Extend the leases of tasks that a worker says it holds and does hold. A row that another transaction holds comes back
--- as busy, not extended. What does not come back is lost to the worker.
+-- Extend the leases of tasks that a worker reports and owns. A row that another transaction has locked is returned as
+-- busy, not extended. A row that is not returned is lost to the worker.
 with locked as materialized (
   select t.task_id, t.worker_id, t.state, t.lease_expires_at
   from holdfast.live t
@@ -302,8 +302,8 @@ where busy.task_id = any(array(
   and busy.worker_id = $1 and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
 -- name: held_unnamed
--- What a worker holds and did not name: the answer to a claim got lost. The lease begins anew; one that expired is not
--- revived.
+-- Return leases that a worker owns and did not name, because the response to a claim was lost. The lease is renewed; an
+-- expired one is not revived.
 with mine as materialized (
   select t.task_id
   from holdfast.live t
@@ -330,8 +330,8 @@ left join lateral (
 ) b on true;
 
 -- name: open_attempts
--- What a report needs to be judged by, of attempts that are open: their policy, what of the budget is spent, and whether
--- a breaker counts them.
+-- Return what the decision about a report needs, for open attempts: their policy, the used budget, and whether a
+-- breaker counts them.
 select t.task_id, t.attempt, t.policy_id, t.retries, t.losses, t.lane_id,
   exists (
     select from holdfast.lane l
@@ -342,14 +342,14 @@ from holdfast.live t
 where t.task_id = any($1::bigint[]) and t.lease_token is not null;
 
 -- name: lease_holder
--- Whose task a lease holds, which its worker may not say by itself: the tenant, the lane, what of the budget is spent,
--- and its place in a run.
+-- Return the task data of a lease that its worker may not claim by itself: tenant, lane, used budget, and position in a
+-- run.
 select t.tenant_id, t.lane_id, t.policy_id, t.retries, t.losses, t.run_id, t.node_no
 from holdfast.live t
 where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r';
 
 -- name: lease_ends
--- When the leases of these tasks expire.
+-- Return when the leases of these tasks expire.
 select t.task_id, t.lease_expires_at
 from holdfast.live t
 where t.task_id = any($1::bigint[]) and t.lease_token is not null;

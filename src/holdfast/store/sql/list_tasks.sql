@@ -1,11 +1,11 @@
 -- name: find_tasks
--- A page of tasks, newest first, from one id ($8) to before another ($5): those that have a row of their own. Each branch
--- looks at so many rows of this tenant and no further ($7; attempts $10), however few it may show of them, and one whose
--- states were not asked for reads nothing (see holdfast.newest_ids). Queued tasks have no index by tenant: they are found among
--- the newest of all, or else lane by lane, from each as many as the page shows, or with a tag its share of what is looked
--- at. `floor` is the id above which all branches have looked; what is below is left for the next page. Values that join
--- tables come out of subqueries that stay apart (`offset 0`): behind the wall an expression would keep an index from being
--- used.
+-- Return a page of tasks that have a row of their own, newest first, with ids from $8 to before $5. Each branch reads
+-- at most $7 rows of this tenant (attempts $10), however few of them match, and a branch whose states were not
+-- requested reads nothing (see holdfast.newest_ids). Queued tasks have no index by tenant: they are found among the
+-- newest of all, or else lane by lane, from each lane as many as the page shows, or with a tag its share of the rows to
+-- read. `floor` is the id above which all branches have read; what is below is left for the next page. Values that join
+-- tables come from subqueries that are not flattened (`offset 0`): under row-level security an expression would prevent
+-- the use of an index.
 with lanes as materialized (
   select l.lane_id
   from holdfast.lane l
@@ -53,7 +53,8 @@ share as materialized (
   select case when $4::text is null then $6::bigint else greatest($7 / greatest(count(*), 1), 1) end as most
   from lanes
 ),
--- Where the look came to no edge there are no others. With a tag, who has much of what is newest finds more there.
+-- If the read reached no edge, there are no other queued tasks. With a tag, a tenant that has many of the newest tasks
+-- finds more there.
 ways as materialized (
   select coalesce(bool_or(looks.is_edge), false) and ($4::text is null or count(*) filter (where not looks.is_edge) * 2 < $7)
     as is_long
@@ -149,7 +150,8 @@ done as materialized (
 looked as materialized (
   select greatest(
     (select max(looks.id) from looks where looks.is_edge and looks.kind <> 'queued'),
-    -- With a tag, whichever way led further: among the newest of all, or along the lanes. Without one nothing was left out.
+    -- With a tag, use whichever way read further: among the newest of all, or along the lanes. Without one nothing was
+    -- left out.
     case when $4::text is not null and (select count(*) from newest) < $6
       then least(
         (select looks.id from looks where looks.kind = 'queued' and looks.is_edge),
@@ -189,8 +191,8 @@ left join lateral (
 order by found.task_id desc;
 
 -- name: find_nodes
--- The same of nodes that have no row of their own among tasks: what is remembered of them, and what is not begun. So many
--- remembered nodes ($7) and runs ($8) of this tenant are looked at, from one id ($9) to before another ($5).
+-- Like find_tasks, for nodes without a row of their own among tasks: stored nodes and nodes that have not begun. At
+-- most $7 stored nodes and $8 runs of this tenant are read, with ids from $9 to before $5.
 with looks as materialized (
   select 'taskless' as kind, n.id, n.number, n.is_edge
   from holdfast.newest_ids('taskless', $1, $9, $5, $7) n
@@ -290,7 +292,7 @@ left join lateral (
 order by found.task_id desc;
 
 -- name: fill_tasks
--- Names, times and last failures of tasks that were found; a definition is read once for all rows of its snapshot.
+-- Return names, times and last failures of the found tasks; a definition is read once for all rows of its snapshot.
 with page as materialized (
   select *
   from unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[], $5::int[]) as g (task_id, state, attempt, run_id, node_no)
@@ -349,6 +351,6 @@ left join lateral (
 order by page.task_id desc;
 
 -- name: block_of
--- The newest block that holds something of a tenant before an id, and where in it the ids of spans begin.
+-- Return the newest block that has rows of a tenant before an id, and where in it the ids of spans begin.
 select b.first_id, b.middle_id, b.last_id
 from holdfast.previous_block($1, $2) b;

@@ -1,5 +1,5 @@
 -- name: count_workers
--- Workers present that serve some queue of a tenant, by state, and how many of them their probes found unhealthy.
+-- Return the workers present that serve a queue of a tenant, by state, and how many of them failed their probes.
 select w.state, count(*)::int as workers, coalesce(sum(w.slots), 0)::bigint as slots,
   count(*) filter (where p.is_healthy is false)::int as unhealthy
 from holdfast.worker w
@@ -15,9 +15,9 @@ group by w.state
 order by w.state;
 
 -- name: count_events
--- What happened from a batch on, by kind, looking at so many batches of all tenants; the row without a kind says how far
--- was looked, the last of so many or (is_end) the last that is settled. Events of transactions that are still open are
--- left for later, as for every reader.
+-- Count events after a batch by kind, reading at most $4 batches of all tenants. The row without a kind is the read
+-- limit: the last of those batches or (is_end) the last settled one. Events of open transactions are left for later, as
+-- for every reader.
 with edge as materialized (
   select e.xid, e.seq, e.is_end
   from holdfast.event_read_limit($2::text::xid8, $3::bigint, $4) e

@@ -1,6 +1,6 @@
 -- name: pause_queue
--- Stop a queue from handing out work; what runs goes on. A second pause keeps the time of the first, and has the last
--- word on the reason if it gives one.
+-- Pause a queue; running tasks continue. A second pause keeps the time of the first and replaces the reason if it gives
+-- one.
 with updated as (
   update holdfast.queue q
   set paused_at = coalesce(q.paused_at, holdfast.instant()), paused_by = $3, paused_reason = $4
@@ -16,7 +16,7 @@ select count(*) = 1 as is_changed
 from updated;
 
 -- name: resume_queue
--- Let a queue hand out work again.
+-- Resume a queue.
 with updated as (
   update holdfast.queue q
   set paused_at = null, paused_by = null, paused_reason = null
@@ -32,7 +32,7 @@ select count(*) = 1 as is_changed
 from updated;
 
 -- name: limit_queue
--- Set how many tasks of a queue run at once and how many start per second; null lifts a limit. The bucket of starts
+-- Set how many tasks of a queue run at once and how many start per second; null removes a limit. The bucket of starts
 -- begins full.
 with updated as (
   update holdfast.queue q
@@ -50,14 +50,14 @@ select count(*) = 1 as is_changed
 from updated;
 
 -- name: lock_queue
--- What is set on a queue, under its lock: what was so before a change stays so until it is recorded.
+-- Return the settings of a queue, under its lock, so that the state before a change is the one that is recorded.
 select q.paused_at is not null as paused, q.paused_by, q.paused_reason, q.max_running, q.starts_per_second
 from holdfast.queue q
 where q.tenant_id = $1 and q.name = $2
 for no key update of q;
 
 -- name: queue_names
--- Which queues there are, the first thousand.
+-- Return the names of the first thousand queues.
 select name
 from holdfast.queue
 where tenant_id = $1
@@ -65,7 +65,7 @@ order by name
 limit 1000;
 
 -- name: find_queue
--- Whether there is a queue of that name.
+-- Return whether there is a queue with that name.
 select true
 from holdfast.queue
 where tenant_id = $1 and name = $2;

@@ -1,5 +1,5 @@
 -- name: find_lanes
--- The lanes of a queue, of an action, or of both.
+-- Return the lanes of a queue, of an action, or of both.
 select l.lane_id
 from holdfast.lane l
 join holdfast.queue q on q.queue_id = l.queue_id
@@ -8,7 +8,8 @@ where l.tenant_id = $1
   and ($3::text is null or l.action = $3);
 
 -- name: show_task
--- One task in full. A live row wins over older endings; a completion counts only in the present generation of its node.
+-- Return one task in full. A live row wins over older ends; a completion counts only in the current generation of its
+-- node.
 with place as materialized (
   select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
@@ -79,7 +80,7 @@ order by t.rank
 limit 1;
 
 -- name: show_attempts
--- Every attempt of a task, in order, the running one last.
+-- Return every attempt of a task, in order, the running one last.
 select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, w.name as worker,
   holdfast.dispatched_at(a.task_id, a.attempt, a.started_at) as dispatched_at, a.started_at, a.ended_at, null::text as code, null::text as type, null::text as message, null::text as traceback,
   null::text as decision, null::text as reason, null::text as rule, null::text as sentence, null::timestamptz as retry_at, null::text as failure_class
@@ -100,7 +101,7 @@ where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt;
 
 -- name: task_copies
--- The newest copies of a task.
+-- Return the newest copies of a task.
 select b.task_id::text as task_id
 from holdfast.body b
 where b.original_task_id = $1 and b.tenant_id = $2
@@ -108,7 +109,7 @@ order by b.task_id desc
 limit $3;
 
 -- name: queue_rows
--- The queues of a tenant with their pause and limits.
+-- Return the queues of a tenant with their pause and limits.
 select q.queue_id, q.name, q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_second,
   (
     select count(*)::int
@@ -136,7 +137,7 @@ where q.tenant_id = $1 and ($2::text is null or q.name = $2)
 order by q.name;
 
 -- name: list_actions
--- What workers declared, with who is live to run it.
+-- Return the declared actions, with the number of live workers that can run them.
 select a.name, a.queue, a.version, a.seen_at, p.max_retries, p.max_retries + 1 as max_attempts, p.max_losses,
   p.timeout_seconds, p.content::text as policy,
   case when b.state = 'c' then 'closed' when b.state = 'h' or b.trial_at <= holdfast.instant() then 'half_open'
@@ -154,7 +155,7 @@ where a.tenant_id = $1 and ($2::text is null or a.name = $2)
 order by a.name;
 
 -- name: show_worker
--- What one worker holds now.
+-- Return the running tasks of one worker.
 select t.task_id::text as task_id, l.action, q.name as queue, t.attempt, t.started_at, t.lease_expires_at,
   t.cancel_at is not null as is_canceling
 from holdfast.live t
@@ -166,7 +167,7 @@ order by t.started_at
 limit $2;
 
 -- name: find_worker
--- One worker by its number, of one tenant or of any.
+-- Return one worker by its id, of one tenant or of any.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
   (
@@ -180,7 +181,8 @@ left join holdfast.probe p on p.worker_id = w.worker_id
 where w.worker_id = $1 and ($2::int is null or w.tenant_id = $2);
 
 -- name: pulse
--- Two counters whose growth tells the rates: ids drawn, and attempts finished as the server's statistics know them.
+-- Return two counters whose growth gives the rates: ids drawn, and attempts finished according to the server's
+-- statistics.
 select (select last_value from holdfast.task_id) % 10000000000 as enqueued,
   (
     select coalesce(sum(n_tup_ins), 0)::bigint

@@ -1,5 +1,5 @@
 -- name: list_campaigns
--- Campaigns, newest first, or one of them.
+-- Return campaigns, newest first, or one of them.
 select c.campaign_id, c.name, c.fingerprint, c.state, c.reason, c.started_by, c.started_at, c.changed_by, c.changed_at,
   c.ended_at, c.approved_by, c.resumed_by, c.needs_approval, c.newer_than, c.canary, c.at_once, c.leg, c.total, c.released,
   c.succeeded, c.returned, c.failed, c.canceled, c.dropped,
@@ -18,9 +18,9 @@ order by c.campaign_id desc
 limit $3;
 
 -- name: plan_campaign
--- What a campaign over a group would do, by lane: how many tasks, in what queue under which limits. So many letters of the
--- group are looked at ($3), the oldest first, from one on ($4). `last_id` is the last of them where there may be more, and
--- then a row comes also if none of them can go.
+-- Return what a campaign over a group would do, by lane: how many tasks, in which queue under which limits. At most $3
+-- dead letters of the group are read, oldest first, after $4. `last_id` is the last of them if there may be more; then
+-- a row is returned even if none of them can be re-driven.
 with looked as materialized (
   select w.dead_letter_id
   from holdfast.dead_letter w
@@ -45,7 +45,7 @@ lanes as materialized (
 )
 select lanes.action, lanes.queue, lanes.is_paused, lanes.max_running, lanes.starts_per_second, lanes.tasks, lanes.nodes,
   lanes.first_seen, far.last_id,
-  -- Of letters behind the bound too: the newest was opened last.
+  -- Includes dead letters beyond the bound: the newest was opened last.
   case when far.last_id is null then lanes.last_seen else (
     select n.opened_at
     from holdfast.dead_letter n
@@ -59,7 +59,8 @@ where lanes.action is not null or far.last_id is not null
 order by lanes.tasks desc, lanes.action;
 
 -- name: group_versions
--- Versions of the workers that ran into the fault, and of those of its tenant that are there now and can run its actions.
+-- Return the versions of the workers on which the group failed, and of the present workers of the tenant that can run
+-- its actions.
 select coalesce(array_agg(distinct w.version) filter (where w.worker_id is not null), '{}') as failed_on,
   array(
     select distinct p.version
@@ -78,27 +79,27 @@ left join holdfast.worker w on w.worker_id = f.worker_id
 where d.tenant_id = $1 and d.fingerprint = $2;
 
 -- name: lane_versions
--- Versions of the workers of a tenant that are there now and can run the actions of some lanes.
+-- Return the versions of the present workers of a tenant that can run the actions of some lanes.
 select distinct w.version
 from holdfast.worker w
 where w.tenant_id = $3 and w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
   and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any($1::int[]));
 
 -- name: campaign_state
--- Where one campaign stands.
+-- Return the state of one campaign.
 select c.state
 from holdfast.campaign c
 where c.campaign_id = $1;
 
 -- name: campaign_of_group
--- The campaign that works on a group, if one does.
+-- Return the open campaign over a group, if there is one.
 select c.campaign_id, c.state
 from holdfast.campaign c
 where c.tenant_id = $1 and c.fingerprint = $2 and c.state not in ('completed', 'aborted');
 
 -- name: group_runs
--- Some of the runs whose nodes are among the letters of a group that can go, the oldest first, and how many there are. So
--- many letters are looked at ($4), from one on ($5).
+-- Return some of the runs with re-drivable dead letters of a group, oldest first, and how many there are. At most $4
+-- dead letters are read, after $5.
 with looked as materialized (
   select w.dead_letter_id
   from holdfast.dead_letter w
@@ -117,9 +118,9 @@ order by d.run_id
 limit $3;
 
 -- name: group_effects
--- What the tasks of a group that can go did outside, and those that go with them ($3): effects with a receipt, which a
--- re-drive does not repeat, and effects nobody knows the answer to, which it may. Some of both can be undone instead. So
--- many letters are looked at ($4), from one on ($5).
+-- Count the effects of the re-drivable tasks of a group, and of those that are re-driven with them ($3): effects with a
+-- receipt, which a re-drive does not repeat, and effects without an answer, which it may. Some of both can be
+-- compensated instead. At most $4 dead letters are read, after $5.
 with looked as materialized (
   select w.dead_letter_id
   from holdfast.dead_letter w

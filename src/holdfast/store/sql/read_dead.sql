@@ -1,9 +1,9 @@
 -- name: dead_groups
--- Unresolved letters by fingerprint, the largest group first, each with a sample of its newest letter. So many letters ($3)
--- are counted along an index, group by group. Which groups lie behind them is read from the index too, one step for each ($4
--- at most), with those of the newest letters among them, and each is counted to a small bound: no group hides another. Of so
--- many letters of the largest groups ($5 of $2), shared so that small groups are looked at whole, states, tasks and lanes
--- are counted. A task counts once, however often it failed.
+-- Return unresolved dead letters by fingerprint, the largest group first, each with a sample of its newest dead letter.
+-- At most $3 dead letters are counted along an index, group by group. The groups after them are read from the index
+-- too, one step each (at most $4), together with the groups of the newest dead letters, and each is counted up to a
+-- small bound, so that no group hides another. Of the $2 largest groups at most $5 dead letters are read for states,
+-- tasks and lanes, divided so that small groups are read whole. A task counts once, however often it failed.
 with recursive counted as materialized (
   select d.fingerprint, count(*) as letters
   from (
@@ -15,7 +15,7 @@ with recursive counted as materialized (
   ) d
   group by d.fingerprint
 ),
--- The group in which counting came to its bound.
+-- The group in which counting reached its bound.
 cut as materialized (
   select max(counted.fingerprint) as fingerprint
   from counted
@@ -73,7 +73,7 @@ largest as materialized (
   order by sized.letters desc, sized.fingerprint
   limit $2
 ),
--- How many letters of a group are looked at: what is left for it, by the time all smaller groups had theirs.
+-- How many dead letters of a group are read: what is left for it after all smaller groups had theirs.
 level as materialized (
   select coalesce(
     (array_agg(s.room order by s.place) filter (where s.letters > s.room))[1],
@@ -121,9 +121,9 @@ left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 order by g.count desc, g.letters desc, g.newest desc;
 
 -- name: list_letters
--- A page of letters, newest first, with the failures they stand for; inputs and tracebacks only where asked for. Those of a
--- task, of a group that is not resolved or by id come from an index; of others so many of this tenant are looked at and no
--- more ($9; see holdfast.newest_ids), and `floor` is the last of them where that left the page short.
+-- Return a page of dead letters, newest first, with their failures; inputs and tracebacks only if requested. Dead
+-- letters of a task, of an unresolved group or by id come from an index; otherwise at most $9 of this tenant are read
+-- (see holdfast.newest_ids), and `floor` is the last of them if that left the page short.
 with looks as materialized (
   select n.id, n.is_edge
   from holdfast.newest_ids('dead letters', $1, 0, $5, $9, null, $2) n
@@ -158,7 +158,7 @@ looked as materialized (
 select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.state, d.source_type, d.source_id, l.action,
   q.name as queue, d.attempts, d.generation, d.fingerprint, d.cause, d.reason, coalesce(f.code, '') as code,
   coalesce(f.type, '') as type, coalesce(f.message, '') as message,
-  -- What could be undone when it failed may have been undone since.
+  -- An effect that could be compensated when the task failed may have been compensated since.
   case when undo.is_possible then d.recovery_options
     else array_remove(d.recovery_options, 'compensate') end as recovery_options, d.disposition,
   d.disposition_reason, d.actor, d.dispatches, d.dispatches_max, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
@@ -176,7 +176,7 @@ left join lateral (select true as is_possible from holdfast.compensable_effects(
 order by d.dead_letter_id desc;
 
 -- name: unresolved_letters
--- The unresolved letters of one task or group, a page of them; on demand ($6) also those that were ignored.
+-- Return a page of the unresolved dead letters of one task or group; on demand ($6) also ignored ones.
 select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
 where d.tenant_id = $1 and ($2::bigint is null or d.task_id = $2) and ($3::text is null or d.fingerprint = $3)

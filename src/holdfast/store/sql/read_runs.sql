@@ -1,7 +1,8 @@
 -- name: list_runs
--- A page of runs, newest first, before an id. Each branch looks at so many runs of this tenant and no further (open ones $7,
--- others $8; see holdfast.newest_ids); one whose states were not asked for reads nothing. `floor` is the id above which all branches
--- have looked; what is below is left for the next page. Names and the first failure are fetched for the runs shown.
+-- Return a page of runs, newest first, before an id. Each branch reads a bounded number of runs of this tenant (open
+-- ones $7, others $8; see holdfast.newest_ids); a branch whose states were not requested reads nothing. `floor` is the
+-- id above which all branches have read; what is below is left for the next page. Names and the first failure are read
+-- only for the runs shown.
 with looks as materialized (
   select 'opened' as kind, n.id, n.is_edge
   from holdfast.newest_ids('open runs', $1, 0, $5, $7) n
@@ -24,7 +25,7 @@ opened as materialized (
   select r.run_id, now.state
   from looks
   cross join lateral (select r.* from holdfast.run r where r.run_id = looks.id limit 1) r
-  -- Asked once (`offset 0`): it reads tasks, nodes and attempts.
+  -- Evaluated once (`offset 0`), because it reads tasks, nodes and attempts.
   cross join lateral (
     select s.state
     from holdfast.state_of_run(r.run_id, r.nodes, r.state, r.canceled_at, r.paused_at, r.failed) s
@@ -113,7 +114,7 @@ left join lateral (
 order by r.run_id desc;
 
 -- name: find_snapshots
--- The snapshots of a flow, or of one version of it, newest first.
+-- Return the snapshots of a flow, or of one version of it, newest first.
 select s.snapshot_id
 from holdfast.flow f
 join holdfast.snapshot s on s.flow_id = f.flow_id
@@ -121,7 +122,7 @@ where f.tenant_id = $1 and f.name = $2 and ($3::int is null or f.version = $3)
 order by f.version desc, s.snapshot_id desc;
 
 -- name: show_run
--- One run in full, without its nodes.
+-- Return one run in full, without its nodes.
 select r.run_id, r.snapshot_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
   r.failed, r.generation, r.created_at, r.ended_at, r.key, r.tags, r.max_active, r.priority, r.paused_at, r.paused_by,
   r.paused_reason, r.canceled_at, r.canceled_by, r.cancel_reason, r.parent_run_id, r.parent_node, r.original_run_id,
@@ -132,7 +133,7 @@ join holdfast.flow f on f.flow_id = s.flow_id
 where r.run_id = $1 and r.tenant_id = $2;
 
 -- name: run_progress
--- How far one run is: its counters, and nothing that grows with it.
+-- Return the progress of one run: its counters, and nothing that grows with it.
 select r.run_id::text as run_id, f.name as flow, f.version, holdfast.run_state(r) as state, r.nodes, r.pending, r.active,
   r.failed, r.created_at, r.ended_at, holdfast.instant() as at
 from holdfast.run r
@@ -141,7 +142,7 @@ join holdfast.flow f on f.flow_id = s.flow_id
 where r.run_id = $1 and r.tenant_id = $2;
 
 -- name: last_failures
--- How nodes last failed, with the last failure of any item for those that have items.
+-- Return the last failure of nodes, including the last failure of any item for nodes that have items.
 select g.node_no, x.task_id, x.attempt, x.state::text as state, x.code, x.type, x.message, x.reason, x.rule, x.sentence,
   x.ended_at
 from unnest($2::int[]) as g (node_no)
@@ -164,7 +165,7 @@ cross join lateral (
 ) x;
 
 -- name: waiting_counts
--- What of a run is held back, and which task of it waits first.
+-- Return how many nodes of a run are held back, and which of its tasks waits first.
 select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.state = 'h') as held,
   (
     select min(t.task_id)
@@ -173,8 +174,8 @@ select (select count(*)::int from holdfast.node n where n.run_id = $1 and n.stat
   ) as first_waiting;
 
 -- name: list_waits
--- Nodes of open runs that wait for an event or an approval, the longest known runs first; all of them, or those that one
--- event answers, perhaps of one run and those that it started.
+-- Return nodes of open runs that wait for an event or an approval, oldest runs first: all of them, or those that one
+-- event answers, optionally of one run and its descendants.
 select n.run_id, n.node_no, r.snapshot_id, n.wait_key, n.deadline, r.created_at, holdfast.instant() as at
 from holdfast.node n
 join holdfast.run r on r.run_id = n.run_id and r.state = 'o'
@@ -198,7 +199,7 @@ order by n.run_id, n.node_no
 limit $5;
 
 -- name: read_run_for_copy
--- What a copy of a run begins with.
+-- Return what a copy of a run begins with.
 select r.snapshot_id, r.input, r.tags, r.max_active, r.priority
 from holdfast.run r
 where r.run_id = $1 and r.tenant_id = $2;

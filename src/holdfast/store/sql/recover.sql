@@ -1,6 +1,7 @@
 -- name: hold_run_letters
--- Every unresolved letter of some runs, and of some tasks ($3), under its lock, in the one order and before any of the runs:
--- a re-drive of a run is told to all that stand for what it resets. Each by its own index, and not by their tenant's.
+-- Lock every unresolved dead letter of some runs and of some tasks ($3), in the global order and before any of the
+-- runs: a re-drive of a run updates all dead letters of the nodes that it resets. Each is found by its own index, not
+-- by that of the tenant.
 with asked as materialized (
   select a.dead_letter_id
   from holdfast.dead_letter a
@@ -17,8 +18,8 @@ order by d.dead_letter_id
 for update of d;
 
 -- name: lock_task_letters
--- The unresolved letters of one task under their locks, in the one order: the newest is the last. Whoever waited sees what
--- the one before did.
+-- Lock the unresolved dead letters of one task, in the global order: the newest is the last. A transaction that waited
+-- sees what the previous one did.
 select d.dead_letter_id, d.task_id, d.node_no, d.state, d.dispatches
 from holdfast.dead_letter d
 where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
@@ -26,8 +27,8 @@ order by d.dead_letter_id
 for update of d;
 
 -- name: dead_task
--- A failed task as it rests: whether its budget is spent, where it belongs, and whether that can go on. A node that failed
--- without a task has no budget.
+-- Return a failed task: its budget, its run and node, and whether the run was canceled. A node that failed without a
+-- task has no budget.
 select e.task_id, e.run_id, e.node_no, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
   e.state::text as state, coalesce(f.state = 'l', false) as is_loss, r.canceled_at is not null as is_canceled
 from holdfast.ended e
@@ -42,7 +43,8 @@ join holdfast.run r on r.run_id = n.run_id
 where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = $2;
 
 -- name: group_letters
--- A page of the letters of a group whose task can go again. A range of their index, as in `next_campaign_letters`.
+-- Return a page of the dead letters of a group whose task can be re-driven. Uses an index range, as in
+-- `next_campaign_letters`.
 select d.dead_letter_id, d.state
 from holdfast.redrivable_dead_letters d
 where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, $3)
@@ -51,8 +53,8 @@ order by d.tenant_id, d.fingerprint, d.dead_letter_id
 limit $4;
 
 -- name: ignore_letters
--- Known, and left. What is under way goes on; nothing is retried by itself any more. Those that were ignored before may
--- be abandoned ($4) all the same.
+-- Mark dead letters as ignored. Running tasks continue; nothing is retried automatically any more. Dead letters that
+-- were ignored before may still be abandoned ($4).
 with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
   from holdfast.dead_letter d
@@ -85,7 +87,7 @@ from done
 order by dead_letter_id;
 
 -- name: close_letters
--- An operator says that letters are dealt with, whatever became of their tasks: what was asked for is asked no more.
+-- Mark dead letters as resolved by an operator, whatever the state of their tasks; a requested retry is dropped.
 with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
   from holdfast.dead_letter d
@@ -114,7 +116,7 @@ from done
 order by dead_letter_id;
 
 -- name: dead_of_group
--- A page of the tasks of a group that rest failed, by the newest letter of each, whatever was done about it.
+-- Return a page of the tasks of a group that failed and have not run again, by the newest dead letter of each.
 select d.dead_letter_id, d.task_id, d.run_id
 from holdfast.dead_letter d
 where holdfast.is_failed_at_rest(d.task_id, d.run_id, d.node_no) and d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
@@ -124,8 +126,8 @@ order by d.dead_letter_id
 limit $4;
 
 -- name: lock_families
--- Runs that are to be deleted and those that started them, under their locks, in the one order: whether somebody waits for
--- one is read after this.
+-- Lock runs that are to be deleted and their parents, in the global order. Whether a parent waits for one is read after
+-- this.
 select r.run_id
 from holdfast.run r
 where r.tenant_id = $2 and (
@@ -136,9 +138,10 @@ order by r.run_id
 for no key update of r;
 
 -- name: delete_dead
--- Delete failed tasks ($1) and whole runs that are over ($3), with everything kept of them but events and the audit log.
--- Their ends are what a re-drive takes away, or the run's own row: of the two, one finds it. A run that another still
--- waits for stays. What completed in them was counted, and is taken off. Under the locks of their families.
+-- Delete failed tasks ($1) and whole ended runs ($3), with everything stored about them except events and the audit
+-- log. A re-drive deletes the same `ended` rows, or changes the run's row, so only one of two concurrent transactions
+-- finds them. A child of an open run is kept. Completed tasks among them were counted, and are subtracted. Requires the
+-- locks of the runs and their parents.
 with tasks as materialized (
   select e.task_id
   from holdfast.ended e

@@ -1,5 +1,5 @@
 -- name: read_captured
--- What a task was asked to do, wherever it stands: a node (or one of its items) names its run, a plain task has its input.
+-- Return the request of a task in any state: a node (or one of its items) names its run, a plain task has its input.
 select c.run_id, c.node_no, c.lane_id, c.input, c.tags, c.is_past
 from (
   select 1 as rank, t.run_id, t.node_no, t.lane_id, null::bytea as input, null::text[] as tags,
@@ -42,7 +42,7 @@ order by c.rank
 limit 1;
 
 -- name: read_recorded
--- How the attempts of a task ended, the newest first; an open one has not.
+-- Return how the attempts of a task ended, newest first; an open attempt is running.
 select a.attempt, a.generation, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, '' as code,
   '' as type, '' as message, '' as traceback, a.output
 from holdfast.attempt a
@@ -59,8 +59,8 @@ where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
 order by attempt desc;
 
 -- name: read_receipts
--- What the effects of a task were answered with: receipts and refusals, not what is unknown. Also receipts of tasks in
--- whose place it is there, and the one under a key ($3), whoever sent it; refusals of others are no answer to it.
+-- Return the answers of a task's effects: receipts and refusals, not unknown outcomes. Includes receipts of the tasks
+-- that it replaces, and the one under a key ($3), whichever task sent it; refusals of other tasks do not count.
 with known as (
   select e.key
   from holdfast.effect e
@@ -81,14 +81,15 @@ where e.state = 'd' or (e.state = 'r' and e.task_id = $1)
 order by e.opened_at, e.key;
 
 -- name: read_steps
--- What the steps of a task gave in one generation, whichever attempt kept it: the others took it over.
+-- Return the step results of a task in one generation, whichever attempt stored them: the others reused them.
 select s.name, s.digest, s.output
 from holdfast.step s
 where s.task_id = $1 and s.tenant_id = $2 and s.generation = $3
 order by s.kept_at, s.name, s.digest;
 
 -- name: read_kept_input
--- What a node was given, as the letter of an attempt's generation keeps it: its bindings may give something else by now.
+-- Return the input of a node that the dead letter of an attempt's generation stores: its bindings may give another one
+-- now.
 select d.input
 from holdfast.dead_letter d
 where d.task_id = $1 and d.tenant_id = $2 and d.generation = $3 and d.input is not null

@@ -1,25 +1,26 @@
 -- name: take_request_key
--- Take an idempotency key for one request. Who comes second waits for the first one's transaction and then finds its row.
+-- Insert an idempotency key for one request. A concurrent request waits for the first one's transaction and then finds
+-- its row.
 insert into holdfast.request_key (tenant_id, key, digest, created_at)
 values ($1, $2, $3, holdfast.instant())
 on conflict do nothing
 returning true;
 
 -- name: read_request_key
--- What an idempotency key stands for, and what was answered.
+-- Return the digest and the stored response of an idempotency key.
 select k.digest, k.answer
 from holdfast.request_key k
 where k.tenant_id = $1 and k.key = $2;
 
 -- name: keep_answer
--- Keep the answer of a request beside its key. An answer that is there stays.
+-- Store the response of a request with its key. An existing response is not changed.
 update holdfast.request_key
 set answer = $4
 where tenant_id = $1 and key = $2 and digest = $3 and answer is null
 returning true;
 
 -- name: forget_request_keys
--- Forget keys after a day, some at a time; answers how many.
+-- Delete a batch of keys that are older than a day; return how many.
 with deleted as (
   delete from holdfast.request_key k
   where (k.tenant_id, k.key) in (

@@ -1,5 +1,6 @@
 -- name: await_tasks
--- Ask whoever ends these tasks and runs to ring. What comes back is not over yet.
+-- Mark tasks and runs as awaited, so that the transaction that ends them sends a notification. Returns those that have
+-- not ended.
 with tasks as (
   update holdfast.live t
   set is_awaited = true
@@ -17,8 +18,8 @@ union all
 select run_id from runs;
 
 -- name: results
--- How these tasks and runs ended, if they did. A completion of an earlier generation does not answer for a node that was
--- reset, and a node without a task of its own answers by what is remembered of it.
+-- Return how these tasks and runs ended, if they did. A completion of an earlier generation is not the result of a node
+-- that was reset; a node without a task of its own answers with its stored state.
 select a.task_id, 'completed' as state, a.output, null::text as code, null::text as type, null::text as message,
   null::text as sentence
 from holdfast.attempt a
@@ -62,7 +63,7 @@ left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
 where n.state in ('completed', 'failed', 'canceled', 'skipped', 'upstream_failed');
 
 -- name: which_exist
--- Which of these tasks and runs there are: live or ended, asked for, or a place in a run.
+-- Return which of these tasks and runs exist: live or ended, requested, or nodes of a run.
 select t.task_id from holdfast.live t where t.task_id = any($1::bigint[]) and t.tenant_id = $2
 union
 select b.task_id from holdfast.body b where b.task_id = any($1::bigint[]) and b.tenant_id = $2
@@ -81,7 +82,7 @@ cross join lateral (
 ) w;
 
 -- name: attempt_decision
--- What was decided about an attempt that failed.
+-- Return the decision about a failed attempt.
 select f.decision
 from holdfast.failure f
 where f.task_id = $1 and f.attempt = $2;

@@ -1,9 +1,9 @@
 -- name: lock_blocks
--- One process at a time begins or drops blocks; the others skip their turn.
+-- Lock blocks, so that one process at a time begins or drops them; the others skip their turn.
 select pg_try_advisory_xact_lock(1752132966, 0);
 
 -- name: block_age
--- Is the newest block from an earlier day, or from before there were several tenants?
+-- Return whether the newest block is from an earlier day, or from before there were several tenants.
 select b.began_at < date_trunc('day', holdfast.instant())
   or (not b.is_shared and (select count(*) from holdfast.tenant) > 1)
 from holdfast.block b
@@ -11,17 +11,17 @@ order by b.block desc
 limit 1;
 
 -- name: begin_block
--- Make the partitions of the next block of ids.
+-- Create the partitions of the next block of ids.
 select holdfast.begin_block();
 
 -- name: lock_spans
--- Nobody takes a span until this transaction ends: who is between its two steps would put the sequence back.
+-- Block the taking of spans until this transaction ends: a process between its two steps would set the sequence back.
 select pg_advisory_xact_lock(1752132967, 0);
 
 -- name: enter_block
--- Let coming ids fall into the newest block, once its partitions are committed: a sequence does not roll back, and an id
--- without a partition cannot be stored. Ids handed out before still fall into the previous block, which stays writable.
--- Each of the two sequences only ever goes forward. Under `lock_spans`.
+-- Move the sequences into the newest block, once its partitions are committed: a sequence does not roll back, and an id
+-- without a partition cannot be stored. Ids assigned before still belong to the previous block, which stays writable.
+-- Both sequences only ever move forward. Requires `lock_spans`.
 select case when s.last_value < b.first_id then setval('holdfast.task_id', b.first_id) end,
   case when p.last_value < b.first_span then setval('holdfast.span', b.first_span) end
 from holdfast.task_id s
@@ -31,12 +31,13 @@ cross join (
 ) b;
 
 -- name: wait_briefly
--- Dropping a partition waits for its users, and new users wait behind it: rather try again in a minute. It gives up before
--- a deadlock would be looked for, which might end the other.
+-- Limit the wait for locks. Dropping a partition waits for its users, and new users wait behind it, so it is better to
+-- try again in a minute. The timeout is shorter than the deadlock check, which might cancel the other transaction.
 set local lock_timeout = '500ms';
 
 -- name: old_blocks
--- Blocks that ended longer ago than promised, and of which not only what is needed is left (see holdfast.needed_ids).
+-- Return blocks that ended before the retention period and still have ids that are not needed (see
+-- holdfast.needed_ids).
 select b.block
 from holdfast.block b
 cross join lateral (
@@ -51,12 +52,13 @@ where n.began_at < promised.at and holdfast.has_unneeded(b.block, promised.at)
 order by b.block;
 
 -- name: compact_block
--- Drop of one block ($1) what is not needed. Where more than $3 ids are, it is left as it is.
+-- Drop the ids of one block ($1) that are not needed. If more than $3 ids are needed, the block is left as it is.
 select holdfast.compact_block($1, holdfast.instant() - make_interval(secs => $2::double precision * 86400), $3::bigint);
 
 -- name: forget_events
--- Events older than history, a bounded batch from behind ($3, $4). They lie in about the order in which they happened: goes
--- from one to the next, and no further than the first that is young. Answers how many, and the last of them.
+-- Delete a bounded batch of events beyond the retention, after ($3, $4). Events are stored in about the order in which
+-- they happened: the statement walks from one to the next and stops at the first recent one. Returns how many, and the
+-- last of them.
 with recursive old as (
   select e.*
   from (
@@ -89,8 +91,8 @@ order by old.nth desc
 limit 1;
 
 -- name: forget_workers
--- Workers that left longer ago than history, and that no failure on record names: on which version a task failed is asked
--- as long as it rests. Looks through all failures: once a day.
+-- Delete workers that left before the retention period and that no failure refers to: the version on which a task
+-- failed is needed as long as its failure is kept. Scans all failures, so it runs once a day.
 delete from holdfast.worker w
 where w.state in ('gone', 'lost')
   and w.ended_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)
@@ -98,11 +100,11 @@ where w.state in ('gone', 'lost')
   and not exists (select from holdfast.failure f where f.worker_id = w.worker_id);
 
 -- name: live_is_dirty
--- Does the hot table have dead rows worth a vacuum?
+-- Return whether the hot table has enough dead rows for a vacuum.
 select coalesce(n_dead_tup > 2000, false)
 from pg_stat_user_tables
 where relid = 'holdfast.live'::regclass;
 
 -- name: vacuum_live
--- Free what ended in the hot table; never give pages back under its users.
+-- Vacuum the hot table without truncating it, which would block its users.
 vacuum (truncate off, skip_locked) holdfast.live;

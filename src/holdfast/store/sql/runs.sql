@@ -1,6 +1,6 @@
 -- name: claim_run_key
--- Take an idempotency key for a run that is about to start, and the span of ids for it. No row if the key stands for
--- something already: who waited for another to start it sees that one now.
+-- Insert an idempotency key for a run that is about to start, and take its span of ids. Returns no row if the key
+-- exists; a caller that waited for a concurrent start sees that run now.
 insert into holdfast.idempotency (tenant_id, key, task_id, digest)
 values ($1, $2, holdfast.take_span($3::bigint + 1),
   sha256(convert_to($4 || E'\n' || convert_from($5::bytea, 'utf8')::jsonb::text, 'utf8')))
@@ -8,8 +8,8 @@ on conflict (tenant_id, key) do nothing
 returning task_id;
 
 -- name: start_runs
--- Start runs of one snapshot, each with its own input: a span of ids each, taken here or before, and the nodes that
--- wait for nobody as queued tasks. Answers the ids in the order of the inputs.
+-- Start runs of one snapshot, each with its own input: insert each run with a span of ids, taken here or before, and
+-- its nodes without upstreams as queued tasks. Returns the ids in the order of the inputs.
 with span as materialized (
   select coalesce($18::bigint, holdfast.take_span(cardinality($4::bytea[]) * ($3::bigint + 1))) as first_id
 ),
@@ -48,8 +48,8 @@ select array_agg(run_id order by run_id)
 from inserted;
 
 -- name: lock_runs
--- Become the one who may change the graph of these runs. Everybody locks in this order, after task rows and before
--- node rows, so nobody waits in a circle. A run that is over is not found.
+-- Lock runs, so that only this transaction changes their graphs. Every transaction locks in this order, after task rows
+-- and before node rows, so there is no deadlock. A run that has ended is not found.
 select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
   r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled
 from holdfast.run r
@@ -58,16 +58,16 @@ order by r.run_id
 for no key update of r;
 
 -- name: read_nodes
--- What is remembered of some nodes. Under the locks of their runs.
+-- Return the stored state of some nodes, under the locks of their runs.
 select n.run_id, n.node_no, n.state::text as state, n.pending, n.succeeded, n.skipped, n.failed, n.attempt, n.generation
 from unnest($1::bigint[], $2::int[]) as g (run_id, node_no)
 join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]);
 
 -- name: advance_runs
--- Write what followed from nodes that ended: what is remembered of nodes, the tasks that go (in spans of neighbours that
--- are alike), the counters of runs and, where nothing is left, how they ended; and tell it, runs after their nodes. Under
--- the locks of the runs; `state = 'o'` is the verdict's guard: it is written once per generation.
+-- Write the consequences of ended nodes: node states, the tasks that are released (in spans of equal neighbours), the
+-- counters of runs and, if nothing is left, how they ended. Events of runs follow those of their nodes. Requires the
+-- locks of the runs; `state = 'o'` guards the end: it is written once per generation.
 with nodes as (
   insert into holdfast.node (
     run_id, node_no, tenant_id, state, pending, succeeded, skipped, failed, attempt, generation
@@ -138,20 +138,20 @@ from counted
 where state <> 'o';
 
 -- name: read_runs
--- What runs were started with, and what they run.
+-- Return the inputs of runs and their snapshots.
 select r.run_id, r.snapshot_id, r.generation, r.input, r.tags
 from holdfast.run r
 where r.run_id = any($1::bigint[]);
 
 -- name: read_outputs
--- What tasks returned that completed, in every generation in which they did.
+-- Return the outputs of completed tasks, one for every generation in which they completed.
 select a.task_id, a.generation, a.output
 from holdfast.attempt a
 where a.task_id = any($1::bigint[]) and a.state = 'c';
 
 -- name: read_special_outputs
--- What nodes returned that ran no task of their own, or one per item: what was stored for them, or the outputs of all
--- items in order. A node that is not among the rows did not complete.
+-- Return the outputs of completed nodes that ran no task of their own or one per item: the stored output, or the
+-- outputs of all items in order. A node without a row has not completed.
 select n.run_id, n.node_no, n.output,
   case when n.items > 0 then array(
     select a.output
@@ -164,13 +164,13 @@ join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.state = 'c' and n.run_id = any($1::bigint[]);
 
 -- name: run_snapshots
--- Which snapshot each run runs.
+-- Return the snapshot of each run.
 select run_id, snapshot_id
 from holdfast.run
 where run_id = any($1::bigint[]) and tenant_id = $2;
 
 -- name: lock_run
--- One run, open or over, under its lock.
+-- Lock one run, open or ended.
 select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
   r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled, r.state::text as state,
   r.is_held, r.parent_run_id, r.is_replaced, r.is_wanted
@@ -179,7 +179,7 @@ where r.run_id = $1 and r.tenant_id = $2
 for no key update of r;
 
 -- name: see_run
--- One run, open or over, as it was committed last: for who only looks, and holds up nobody.
+-- Return the last committed state of one run, open or ended, without a lock.
 select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
   r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled, r.state::text as state,
   r.is_held, r.parent_run_id, r.is_replaced, r.is_wanted
@@ -187,7 +187,7 @@ from holdfast.run r
 where r.run_id = $1 and r.tenant_id = $2;
 
 -- name: held_nodes
--- Nodes that a run held back, in order. Under its lock.
+-- Return the nodes that a run held back, in order, under its lock.
 select n.node_no, n.state::text as state, n.pending, n.succeeded, n.skipped, n.failed, n.attempt, n.generation
 from holdfast.node n
 where n.run_id = $1 and n.state = 'h'
@@ -195,7 +195,8 @@ order by n.node_no
 limit $2;
 
 -- name: keep_counts
--- The counters of nodes whose state was written when they began or ended without a task. Under the locks of their runs.
+-- Write the counters of nodes whose state was written when they began or ended without a task, under the locks of their
+-- runs.
 update holdfast.node n
 set pending = g.pending, succeeded = g.succeeded, skipped = g.skipped, failed = g.failed
 from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[])

@@ -1,5 +1,5 @@
 -- name: create_schedule
--- Keep a new schedule. One of that name stays as it is, and nothing is answered.
+-- Insert a new schedule. Returns no row, and changes nothing, if the name is taken.
 with inserted as (
   insert into holdfast.schedule (
     tenant_id, name, origin, kind, target, cron, every_seconds, timezone, overlap, missed, max_waiting, queue,
@@ -18,8 +18,8 @@ select schedule_id
 from inserted;
 
 -- name: change_schedule
--- Bring a schedule up to what its own keeper says now; a pause stays. The next slot is counted anew only where the
--- timing changed, so that declaring the same again loses nothing. The next pass looks: a slot may wait.
+-- Update a schedule to the declaration of its own origin; a pause stays. The next slot is computed again only if the
+-- timing changed, so that repeating a declaration loses nothing. The next pass processes it, because a slot may wait.
 with changed as (
   update holdfast.schedule s
   set kind = $4::text::"char", target = $5, cron = $6, every_seconds = $7, timezone = $8, overlap = $9, missed = $10,
@@ -43,17 +43,17 @@ select schedule_id
 from changed;
 
 -- name: schedule_origin
--- Who keeps the schedule of that name.
+-- Return the origin of a schedule.
 select origin
 from holdfast.schedule
 where tenant_id = $1 and name = $2;
 
 -- name: database_time
--- What time it is for everybody.
+-- Return the current time of the database.
 select holdfast.instant();
 
 -- name: due_schedules
--- Schedules to look at: a slot has come, one waits, or the clock was set back since the next one was counted.
+-- Return schedules to process: a slot is due, one waits, or the clock was set back since the next one was computed.
 select s.schedule_id, s.tenant_id, s.name, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone,
   s.overlap, s.missed, s.max_waiting, s.queue, s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.next_at,
   s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, s.max_active, holdfast.instant() as now
@@ -63,7 +63,7 @@ order by s.look_at
 limit $1;
 
 -- name: find_schedule
--- One schedule by name.
+-- Return one schedule by name.
 select s.schedule_id, s.tenant_id, s.name, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone,
   s.overlap, s.missed, s.max_waiting, s.queue, s.policy_id, s.priority, s.tags, s.input, s.wants_time, s.next_at,
   s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, s.revision, s.max_active, holdfast.instant() as now
@@ -71,22 +71,22 @@ from holdfast.schedule s
 where s.tenant_id = $1 and s.name = $2;
 
 -- name: take_schedule
--- Become the one who decides about a schedule, or find that somebody else does: nobody waits. Only the revision that
--- was read before, so that nothing fires by rules that changed meanwhile. It answers what may have moved since.
+-- Lock a schedule for a decision; skip it if another process has locked it. The revision is the guard: nothing fires by
+-- rules that changed since they were read. Returns the columns that may have changed.
 select s.next_at, s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, holdfast.instant() as now
 from holdfast.schedule s
 where s.schedule_id = $1 and s.revision = $2
 for no key update of s skip locked;
 
 -- name: hold_schedule
--- The same for a person, who waits for whoever decides right now.
+-- Like take_schedule, for an operator's command: it waits for the lock.
 select s.next_at, s.counted_at, s.forgotten_until, s.paused_by, s.paused_reason, holdfast.instant() as now
 from holdfast.schedule s
 where s.schedule_id = $1 and s.revision = $2
 for no key update of s;
 
 -- name: close_firings
--- Note which firings are over: their task or run is not live any more. Under the schedule's lock.
+-- Mark firings as over whose task or run is no longer live. Requires the schedule's lock.
 update holdfast.slot f
 set is_over = true
 where f.schedule_id = $1 and f.state = 'f' and not f.is_over
@@ -94,7 +94,8 @@ where f.schedule_id = $1 and f.state = 'f' and not f.is_over
   and not exists (select from holdfast.run r where r.run_id = f.run_id and r.state = 'o');
 
 -- name: unsettled_slots
--- Firings that are not over, with whether they were asked to stop, and slots that wait, oldest first. Under the lock.
+-- Return firings that are not over, with whether they were asked to stop, and waiting slots, oldest first. Requires the
+-- lock.
 select f.slot_at, f.state::text as state, f.task_id, f.run_id, f.is_manual,
   coalesce(t.cancel_at is not null, r.canceled_at is not null, false) as is_canceling
 from holdfast.slot f
@@ -104,8 +105,8 @@ where f.schedule_id = $1 and ((f.state = 'f' and not f.is_over) or f.state = 'w'
 order by f.slot_at;
 
 -- name: record_slots
--- Write down what became of slots, with the event of each kind. A slot that is on record already makes the transaction
--- fail, and with it the firing: the primary key is the guard, not a look before.
+-- Record the decisions about slots, with one event of each kind. A slot that is recorded already fails the transaction,
+-- and with it the firing: the primary key is the guard, not an earlier read.
 with inserted as (
   insert into holdfast.slot (
     schedule_id, slot_at, first_at, tenant_id, slots, state, task_id, run_id, cause, reason, is_manual, actor
@@ -127,7 +128,7 @@ from inserted
 group by state, cause;
 
 -- name: release_slot
--- A slot that waited fires. Under the schedule's lock.
+-- Fire a waiting slot, under the schedule's lock.
 with released as (
   update holdfast.slot f
   set state = 'f', task_id = $3, run_id = $4, cause = 'waited', reason = $5, decided_at = holdfast.instant()
@@ -144,7 +145,7 @@ select id
 from released;
 
 -- name: drop_slots
--- Slots that waited and shall not fire any more. Under the schedule's lock.
+-- Skip waiting slots that are not to fire any more, under the schedule's lock.
 with dropped as (
   update holdfast.slot f
   set state = 'k', cause = $3, reason = $4, decided_at = holdfast.instant()
@@ -158,44 +159,45 @@ from dropped
 group by tenant_id;
 
 -- name: advance_schedule
--- Go on to the next slot nothing was decided about. It names the one that was decided from.
+-- Move on to the next undecided slot. The previous next slot is the guard.
 update holdfast.schedule s
 set next_at = $3, look_at = least($3, $4::timestamptz), counted_at = holdfast.instant(), trouble = null
 where s.schedule_id = $1 and s.next_at is not distinct from $2
 returning s.schedule_id;
 
 -- name: decided_slots
--- Slots from an instant on that are on record. More than those by hand are there only after the clock was set back.
+-- Return recorded slots from an instant on. Other than slots fired by hand there are any only after the clock was set
+-- back.
 select f.slot_at
 from holdfast.slot f
 where f.schedule_id = $1 and f.slot_at >= $2;
 
 -- name: void_slots
--- The clock was set back: slots that only seemed to have come are undecided again, unless they fired or wait. Under the
--- schedule's lock.
+-- After the clock was set back, make slots undecided again that were due only by the old clock, unless they fired or
+-- wait. Requires the schedule's lock.
 delete from holdfast.slot f
 where f.schedule_id = $1 and f.slot_at > holdfast.instant() and f.state in ('k', 'm');
 
 -- name: trouble_schedule
--- A schedule could not be fired: say why, and try again in a while.
+-- Record why a schedule could not fire, and postpone its next try.
 update holdfast.schedule s
 set trouble = $3, look_at = holdfast.instant() + make_interval(secs => $4), counted_at = holdfast.instant()
 where s.schedule_id = $1 and s.revision = $2
 returning s.schedule_id;
 
 -- name: look_soon
--- Something waits: let the next pass look.
+-- Make the next pass process a schedule that has a waiting slot.
 update holdfast.schedule s
 set look_at = least(s.look_at, holdfast.instant())
 where s.schedule_id = $1;
 
 -- name: next_look
--- How long until the next schedule wants a look.
+-- Return the seconds until the next schedule has to be processed.
 select extract(epoch from min(look_at) - holdfast.instant())::double precision
 from holdfast.schedule;
 
 -- name: pause_schedule
--- Fire nothing of a schedule until it is resumed. A second pause changes nothing and keeps the first reason.
+-- Pause a schedule. A second pause changes nothing and keeps the first reason.
 with updated as (
   update holdfast.schedule s
   set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4
@@ -212,7 +214,7 @@ select count(*) = 1 as is_changed
 from updated;
 
 -- name: resume_schedule
--- Let a schedule fire again, and what waits go on. Under its lock.
+-- Resume a schedule and its waiting slots, under its lock.
 with updated as (
   update holdfast.schedule s
   set paused_at = null, paused_by = null, paused_reason = null, look_at = least(s.look_at, holdfast.instant())
@@ -229,7 +231,7 @@ select count(*) = 1 as is_changed
 from updated;
 
 -- name: delete_schedule
--- Forget a schedule and its slots. What it fired stays.
+-- Delete a schedule and its slots. Its tasks and runs stay.
 with deleted as (
   delete from holdfast.schedule s
   where s.tenant_id = $1 and s.name = $2
@@ -245,8 +247,8 @@ select count(*) = 1 as is_changed
 from deleted;
 
 -- name: forget_slots
--- Slots beyond the newest $2 of a schedule or older than history; the newest $3, and what is not settled, always stay.
--- The schedule remembers up to where it forgot.
+-- Delete slots beyond the newest $2 of a schedule or beyond the retention; the newest $3 and unsettled ones always
+-- stay. The schedule stores up to where slots were deleted.
 with cut as materialized (
   select s.schedule_id, least(
       coalesce((
@@ -281,8 +283,8 @@ where s.schedule_id = g.schedule_id
 returning s.schedule_id;
 
 -- name: list_schedules
--- Schedules by name (or one), with their last firing, what is not settled, and what became of the newest hundred slots
--- if that was in the last day.
+-- Return schedules by name (or one), with their last firing, unsettled slots, and the skipped and missed slots of the
+-- last day among the newest hundred.
 select s.schedule_id, s.name, s.origin, s.kind::text as kind, s.target, s.cron, s.every_seconds, s.timezone, s.overlap,
   s.missed, s.max_waiting, s.queue, s.priority, s.tags, s.input, s.wants_time, s.max_active, s.next_at, s.trouble,
   s.paused_at, s.paused_by, s.paused_reason, s.created_at, holdfast.instant() as now,
@@ -311,7 +313,7 @@ order by s.name
 limit $3;
 
 -- name: schedule_names
--- What schedules there are, by name.
+-- Return the names of schedules.
 select s.name
 from holdfast.schedule s
 where s.tenant_id = $1
@@ -319,7 +321,7 @@ order by s.name
 limit $2;
 
 -- name: list_slots
--- The newest slots of schedules, or one named slot of each, and where their tasks or runs stand.
+-- Return the newest slots of schedules, or one given slot of each, with the state of their tasks or runs.
 select f.schedule_id, f.slot_at, f.first_at, f.slots, f.state::text as state, f.cause, f.reason, f.actor, f.decided_at, f.task_id,
   f.run_id,
   case

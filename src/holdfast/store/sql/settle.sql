@@ -1,6 +1,6 @@
 -- name: lock_tasks
--- Lock a mixed batch in one order before its two settling statements do: a heartbeat locks the same rows in that order,
--- so neither ever waits for the other in a circle.
+-- Lock a mixed batch by id before its two settling statements do. A heartbeat locks the same rows in that order, so the
+-- two cannot deadlock.
 select t.task_id
 from holdfast.live t
 where t.task_id = any($1::bigint[])
@@ -8,12 +8,12 @@ order by t.task_id
 for update of t;
 
 -- name: settle_completed
--- Accept results: the live row goes, the attempt stays. Attempt and token are the fence: a worker that lost its
--- lease matches no row. Answers how many were accepted and which of them somebody waits for; and, if that is wanted ($5),
--- the runs of nodes among them, under their locks as `lock_runs` takes them: a chain saves a round trip at every hop. A
--- batch with a re-driven task locks no run here: its letters come first, and the caller locks the runs after them.
--- `deleted` and `fenced` hold the same rows; the full join forces a hash join even when the planner believes the table is
--- empty.
+-- Accept results: delete the live row and record the attempt. Attempt and token are the fence: a worker that lost its
+-- lease matches no row. Returns how many were accepted and which of them are awaited. If requested ($5), it also locks
+-- and returns the runs of nodes among them, as `lock_runs` does, which saves a chain one round trip per node. A batch
+-- with a re-driven task locks no run here: its dead letters have to be locked first, and the caller locks the runs
+-- after them. `deleted` and `fenced` hold the same rows; the full join forces a hash join even when the planner
+-- believes the table is empty.
 with given as materialized (
   select *
   from unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
@@ -75,9 +75,9 @@ select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awa
 from deleted;
 
 -- name: settle_incomplete
--- Hand on attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to what was decided:
--- q queued, w waiting, f failed for good with a dead letter, x canceled. Same fence. A requested cancel wins over any
--- retry. A retry without delay waits too where a quota counts retries: it is counted when it is promoted.
+-- Move attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to the decided state: q
+-- queued, w waiting, f failed for good with a dead letter, x canceled. The fence is the same. A requested cancellation
+-- wins over any retry. A retry without delay waits too if a quota counts it: the quota counts it when it is promoted.
 with given as materialized (
   select *
   from unnest(
@@ -160,7 +160,7 @@ letters as (
     fenced.input, holdfast.recovery_options(deleted.task_id)
   from deleted
   join fenced on fenced.task_id = deleted.task_id
-  -- Of an effect only if this task was the last to send it: who reports may say anything.
+  -- Name an effect only if this task was the last to send it: the reported key is not trusted.
   left join lateral (
     select e.key
     from holdfast.effect e
@@ -229,8 +229,8 @@ cross join (
 ) again;
 
 -- name: find_settled
--- How these attempts were settled before, if by this very lease, and whether with the same output, or the same code and
--- message: the same report repeated answers as before, another one does not.
+-- Return how these attempts were settled before by this very lease, and whether with the same output, or the same code
+-- and message. An identical repeated report gets the same answer; a different one does not.
 select a.task_id, a.attempt, a.state::text as state, a.state <> 'c' or a.output is not distinct from g.output as is_same
 from holdfast.attempt a
 join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
@@ -246,7 +246,7 @@ join unnest($1::bigint[], $2::int[], $3::uuid[], $5::text[], $6::text[]) as g (
 where f.task_id = any($1::bigint[]);
 
 -- name: find_winner
--- Who holds or ended a task that refused a report.
+-- Return the attempt that runs or ended a task whose report was refused.
 select t.state::text as state, t.attempt, t.worker_id, t.tenant_id
 from holdfast.live t
 where t.task_id = $1

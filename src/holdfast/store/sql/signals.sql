@@ -1,12 +1,12 @@
 -- name: send_signal
--- Keep an event from outside.
+-- Store an event from outside.
 insert into holdfast.signal (tenant_id, wait_key, run_id, actor, payload)
 values ($1, $2, $3, $4, $5)
 returning signal_id;
 
 -- name: approval_standing
--- How the approval of one node stands, with the newest answer to it; a node that was not let go yet has no row. Under the
--- lock of its run.
+-- Return the state of the approval of one node, with its newest answer; a node that was not released yet has no row.
+-- Requires the lock of its run.
 select n.state::text as state, n.generation, n.attempt, coalesce(n.deadline <= holdfast.instant(), false) as is_overdue,
   s.signal_id is not null as is_answered, s.actor, s.payload
 from (values ($1::bigint, $2::int)) as g (run_id, node_no)
@@ -20,19 +20,19 @@ left join lateral (
 ) s on true;
 
 -- name: forget_answers
--- Nodes that begin again ask again: what was answered to their approvals counted for what they were asked then. Under
--- the lock of their run, before its nodes lose their ends.
+-- Delete the answers to approvals of nodes that begin again: they need a new approval. Requires the lock of their run,
+-- before its nodes lose their ends.
 delete from holdfast.signal s
 using holdfast.node n
 where n.run_id = $1 and n.node_no = any($2::int[]) and n.wait_key like 'approval:%'
   and s.tenant_id = n.tenant_id and s.wait_key = n.wait_key;
 
 -- name: answered_waits
--- Waiting nodes for which an event came since their run began, each with the oldest one that its run has not used, now or
--- before its nodes were reset. What is sent to a run reaches the runs that it started; an event that came before such a
--- run began, and after the topmost one did, is for one of them: the next sub-flow that waits for its like is not answered
--- by what answered the last. Looks at those that wait for an event of one name ($1, $2), at those of some runs ($3), and
--- at a page of all: behind ($4, $5) and up to ($6, $7).
+-- Return waiting nodes for which an event arrived since their run began, each with the oldest event that its run has
+-- not used, now or before its nodes were reset. An event sent to a run also reaches its child runs. An event that
+-- arrived before such a child began, and after the topmost run did, answers only one of them: the next sub-flow that
+-- waits for the same key is not answered by the event that answered the last. Reads the nodes that wait for one key
+-- ($1, $2), those of some runs ($3), and a page of all: after ($4, $5) and up to ($6, $7).
 select n.run_id, n.node_no, s.signal_id
 from (
   select n.run_id, n.node_no, n.tenant_id, n.wait_key
@@ -76,7 +76,8 @@ limit $8
 offset $9;
 
 -- name: wait_edge
--- How far one look at waiting nodes goes: the last of so many behind one, and how many they are; no row where none waits.
+-- Return the last waiting node of a page of $3 nodes after ($1, $2), and the number of nodes in it; no row if none
+-- waits.
 select n.run_id, n.node_no, (count(*) over ())::int as waits
 from (
   select n.run_id, n.node_no
@@ -89,7 +90,7 @@ order by n.run_id desc, n.node_no desc
 limit 1;
 
 -- name: open_runs_below
--- A run and what it started that is open, to the bottom.
+-- Return a run and all its open descendants.
 with recursive below as (
   select $1::bigint as run_id
   union all
@@ -106,7 +107,7 @@ select array_agg(below.run_id)
 from below;
 
 -- name: overdue_waits
--- Waiting nodes whose time is over.
+-- Return waiting nodes whose deadline has passed.
 select n.run_id, n.node_no
 from holdfast.node n
 where n.state = 'w' and n.deadline <= holdfast.instant()
@@ -115,15 +116,17 @@ limit $1
 offset $2;
 
 -- name: lock_signal
--- Let one run of a family at a time take an event that came before it began, until the transaction ends: such an event
--- answers one of them. After the lock of the run; a later statement sees what the one before took.
+-- Lock an event that arrived before a child run began, until the transaction ends, so that one run of a family at a
+-- time can use it: such an event answers one of them. Taken after the lock of the run; a later statement sees what the
+-- previous holder used.
 select pg_advisory_xact_lock(1752132971, (s.signal_id % 2147483647)::int)
 from holdfast.signal s
 join holdfast.run r on r.run_id = $2 and r.parent_run_id is not null and r.created_at > s.at
 where s.signal_id = $1;
 
 -- name: read_signal
--- One event from outside, unless the run took it meanwhile, or took it from one that began after it. Under its lock.
+-- Return one event, unless the run has used it meanwhile, or a child run that began after the event finds it used by
+-- another run of its family. Requires the lock of the run.
 select s.signal_id, s.actor, s.payload
 from holdfast.signal s
 where s.signal_id = $1
@@ -135,20 +138,20 @@ where s.signal_id = $1
   );
 
 -- name: waiting_node
--- A node that waits, if it still does. Under the lock of its run.
+-- Return a waiting node, if it still waits, under the lock of its run.
 select n.generation, n.attempt, n.deadline <= holdfast.instant() as is_overdue
 from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 'w';
 
 -- name: forget_signals
--- Events from outside older than history, a bounded batch behind $3: those sent to a run that is over, and those sent to
--- all runs where none of that tenant is open that began before them. Answers how many were looked at, and the last of them.
+-- Delete a bounded batch of expired events after $3: those sent to a run that has ended, and those sent to all runs if
+-- the tenant has no open run that began before them. Returns how many old events were read, and the last of them.
 with looked as materialized (
   select s.signal_id, s.tenant_id, s.run_id, s.at
   from holdfast.signal s
   where s.signal_id > $3::bigint
   order by s.signal_id
-  -- They lie in about the order in which they came: the first one says whether there are any.
+  -- Events are stored in about the order of arrival, so the first one shows whether any is old.
   limit (
     select case when first.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400) then $2::bigint else 0 end
     from (select s.at from holdfast.signal s where s.signal_id > $3::bigint order by s.signal_id limit 1) first

@@ -1,5 +1,5 @@
 -- name: begin_items
--- Release a node as items: each a task of its own, as many at once as the node allows. Under the lock of its run.
+-- Start a node as items: each is a task of its own, as many at once as the node allows. Requires the lock of its run.
 with node as (
   insert into holdfast.node (
     run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_pending, items_failed,
@@ -18,20 +18,20 @@ select $5::bigint + i, $3, $8, $9, $10, $11, $12, $4, 'q', $1, $2
 from generate_series(0, $7::int - 1) as i;
 
 -- name: keep_items
--- Nodes that failed go on with the items they have. Under the lock of their run.
+-- Mark the items with which failed nodes continue, under the lock of their run.
 update holdfast.past_items p
 set kept_for = $2
 where p.items_first = any($1::bigint[]);
 
 -- name: kept_items
--- The items with which a node of this generation goes on. Under the lock of its run.
+-- Return the items with which a node of this generation continues, under the lock of its run.
 select p.items_first, p.items
 from holdfast.past_items p
 where p.run_id = $1 and p.node_no = $2 and p.kept_for = $3;
 
 -- name: retry_items
--- Begin a node again as the items that did not complete, if there are any; the others keep their outputs. Lets none go
--- yet (see `further_items`). Under the lock of its run.
+-- Start a node again with the items that did not complete, if there are any; the others keep their outputs. It releases
+-- none (see `further_items`). Requires the lock of its run.
 with again as materialized (
   select count(*) as items
   from generate_series(0, $7::int - 1) as i
@@ -60,8 +60,8 @@ set state = 'm', generation = excluded.generation, attempt = excluded.attempt, i
 returning items_pending;
 
 -- name: count_items
--- Items of nodes ended; as many more may go, none in a canceled run or, for now, in a paused one. The node is over with
--- its last one. Under the locks of the runs; `state = 'm'` is the guard.
+-- Count ended items of nodes. As many further items may be released, but none in a canceled or paused run. The node
+-- ends with its last item. Requires the locks of the runs; `state = 'm'` is the guard.
 update holdfast.node n
 set items_pending = n.items_pending - g.ended - dropped.items,
   items_failed = n.items_failed + g.failed, items_canceled = n.items_canceled + g.canceled,
@@ -101,10 +101,10 @@ returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_ne
   was.items_next as was_next, n.generation, g.is_canceled, g.is_paused, n.items;
 
 -- name: further_items
--- Let items of one node go, the next that did not complete, as far as there is room: $3 may be live at once. Looks at so
--- many as there is room for and a few more ($10), however many are left behind them; the node remembers where to go on.
--- Answers how many went, and whether there is room for more of those that were not looked at. Attempts go on counting.
--- Under the lock of the run; `state = 'm'` is the guard.
+-- Release the next items of one node that did not complete, as far as there is capacity: $3 may be live at once. Reads
+-- as many items as there is capacity for plus $10, however many follow; the node stores where to continue. Returns how
+-- many were released, and whether there is capacity for items that were not read. Attempts count on. Requires the lock
+-- of the run; `state = 'm'` is the guard.
 with node as materialized (
   select n.*, coalesce(n.items_after, n.items_next) as first
   from holdfast.node n
@@ -176,15 +176,15 @@ from went
 cross join edge;
 
 -- name: unreleased_items
--- Nodes of a run that have items which were not let go. Under its lock.
+-- Return the nodes of a run that have unreleased items, under its lock.
 select n.node_no
 from holdfast.node n
 where n.run_id = $1 and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
 order by n.node_no;
 
 -- name: stalled_items
--- Open runs that were run again and whose items stand still: none is live, not all were let go. A worker that knows no
--- `items_after` ended the last of them.
+-- Return open re-driven runs with stalled items: none is live and not all were released, because the last one was ended
+-- by a worker that does not know `items_after`.
 select r.run_id
 from holdfast.run r
 where r.state = 'o' and r.generation > 1 and r.paused_at is null and r.canceled_at is null
@@ -202,7 +202,7 @@ limit $1
 offset $2;
 
 -- name: release_items
--- Further items of nodes become tasks. Under the locks of the runs.
+-- Insert further items of nodes as tasks, under the locks of the runs.
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, state, run_id, node_no
 )
@@ -214,25 +214,25 @@ from unnest(
 ) as g (task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, run_id, node_no);
 
 -- name: take_span
--- A row of ids that nobody else has.
+-- Reserve a span of consecutive ids.
 select holdfast.take_span($1);
 
 -- name: node_items
--- Where the items of some nodes begin.
+-- Return the id of the first item of some nodes.
 select n.run_id, n.node_no, n.items_first
 from unnest($1::bigint[], $2::int[]) as g (run_id, node_no)
 join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
 where n.run_id = any($1::bigint[]) and n.items_first is not null;
 
 -- name: begin_child
--- Release a node as a run of another flow. Attempts that it had before count on. Under the lock of its run.
+-- Start a node as a run of another flow. Its attempts count on. Requires the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, child_run_id)
 values ($1, $2, $3, 's', $4, $5, $6)
 on conflict (run_id, node_no) do update
 set state = 's', generation = excluded.generation, attempt = excluded.attempt, child_run_id = excluded.child_run_id;
 
 -- name: begin_wait
--- Release a node as a wait for an event. Attempts that it had before count on. Under the lock of its run.
+-- Start a node as a wait for an event. Its attempts count on. Requires the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline)
 values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision))
 on conflict (run_id, node_no) do update
@@ -240,8 +240,8 @@ set state = 'w', generation = excluded.generation, attempt = excluded.attempt, w
   deadline = excluded.deadline, signal_id = null;
 
 -- name: end_special
--- A node that ran no task of its own is over: a wait that was answered or ran out, a run that ended, items that could
--- not begin. Under the lock of its run; the state it leaves is the guard.
+-- End a node that ran no task of its own: a wait that was answered or timed out, a child run that ended, items that
+-- could not begin. Requires the lock of its run; the state that it leaves is the guard.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, output, signal_id)
 values ($1, $2, $3, $4::text::"char", $5, $6, $7, $8)
 on conflict (run_id, node_no) do update
@@ -251,8 +251,8 @@ where holdfast.node.state::text = any($9::text[])
 returning run_id;
 
 -- name: record_node_failure
--- Record the failure of a node without a task: one attempt that began and ended here, numbered after all earlier ones. The
--- number that the node remembers is a lower bound. Under the lock of its run.
+-- Record the failure of a node without a task: one attempt that began and ended here, numbered after all earlier ones.
+-- The number that the node stores is a lower bound. Requires the lock of its run.
 insert into holdfast.failure (
   task_id, attempt, tenant_id, generation, state, lease_token, started_at, ended_at, code, type, message, decision,
   reason, rule, sentence
@@ -264,7 +264,7 @@ where f.task_id = $1
 returning attempt;
 
 -- name: unanswered_children
--- Runs that ended and whose parent does not know yet.
+-- Return child runs whose end was not applied to their parent yet.
 select r.run_id, r.parent_run_id, r.tenant_id
 from holdfast.run r
 where r.parent_run_id is not null and r.state <> 'o' and not r.is_answered
@@ -273,27 +273,27 @@ limit $1
 offset $2;
 
 -- name: answer_child
--- The end of a run was told to its parent, once.
+-- Mark the end of a run as applied to its parent, once.
 update holdfast.run r
 set is_answered = true
 where r.run_id = $1 and r.state <> 'o' and not r.is_answered
 returning r.state::text as state, r.parent_run_id, r.parent_node, r.snapshot_id, r.is_replaced;
 
 -- name: waiting_child
--- The node that waits for a run, if it still does. Under the lock of its run.
+-- Return the node that waits for a child run, if it still does, under the lock of its run.
 select n.generation, n.attempt
 from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 's' and n.child_run_id = $3;
 
 -- name: failed_for_child
--- The node that failed with a run, if it still stands for it. Under the lock of its run.
+-- Return the node that failed because of a child run, if it still refers to it, under the lock of its run.
 select n.node_no
 from holdfast.node n
 where n.run_id = $1 and n.node_no = $2 and n.state = 'f' and n.child_run_id = $3;
 
 -- name: keep_children
--- Nodes that failed go on with the runs they have: what failed in these is to run again, and their old end tells nothing.
--- Under the lock of the run that started them, which has the smallest id.
+-- Mark the child runs with which failed nodes continue: their failed nodes are to run again, and their old end is not
+-- applied. Requires the lock of the parent, which has the smallest id.
 with locked as materialized (
   select c.run_id
   from holdfast.run c
@@ -307,8 +307,8 @@ where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
 -- name: replace_children
--- Nodes that are reset will start other runs than these, which nobody asks after any more, nor after what they started.
--- Under the lock of the run that started them, which has the smallest id.
+-- Mark child runs that reset nodes will replace, and their descendants: no node waits for them any more. Requires the
+-- lock of the parent, which has the smallest id.
 with recursive below as (
   select c.run_id
   from holdfast.run c
@@ -331,7 +331,7 @@ where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
 -- name: tasks_below
--- The tasks of some runs and of what these started, as spans: of nodes, and of items.
+-- Return the tasks of some runs and of their descendants, as spans of node ids and of item ids.
 with recursive below as (
   select c.run_id, c.nodes
   from holdfast.run c
@@ -349,7 +349,7 @@ from below
 join holdfast.node n on n.run_id = below.run_id and n.items > 0;
 
 -- name: kept_child
--- The run with which a node of this generation goes on. Under the lock of the node's run.
+-- Return the child run with which a node of this generation continues, under the lock of the node's run.
 select c.run_id, c.state::text as state, c.snapshot_id, c.is_wanted
 from holdfast.run c
 where c.parent_run_id = $1 and c.parent_node = $2 and c.kept_for = $3 and c.state <> 'x' and not c.is_replaced
@@ -357,7 +357,7 @@ order by c.run_id desc
 limit 1;
 
 -- name: wanted_children
--- Runs in which what failed is to run again, because their node goes on with them.
+-- Return child runs whose failed nodes are to run again, because their parent node continues with them.
 select c.run_id, c.tenant_id, c.parent_run_id
 from holdfast.run c
 where c.is_wanted
@@ -366,7 +366,7 @@ limit $1
 offset $2;
 
 -- name: unwant_child
--- A run that cannot run again after all: its node is told how it ended.
+-- Give up the re-drive of a child run that cannot run again, so that its end is applied to its node.
 update holdfast.run c
 set is_wanted = false, is_answered = false
 where c.run_id = $1 and c.is_wanted

@@ -1,5 +1,5 @@
 -- name: pause_run
--- Release nothing more of an open run; $5: with the run that started it. What is queued or runs goes on.
+-- Pause an open run; $5: together with its parent. Queued and running tasks continue.
 with paused as (
   update holdfast.run r
   set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4, is_held = $5
@@ -16,7 +16,7 @@ select run_id
 from paused;
 
 -- name: resume_run
--- Let an open run go on. Under its lock.
+-- Resume an open run, under its lock.
 with resumed as (
   update holdfast.run r
   set paused_at = null, paused_by = null, paused_reason = null, is_held = false
@@ -33,7 +33,7 @@ select run_id
 from resumed;
 
 -- name: children_to_hold
--- Open runs that answer nodes of paused runs and go on.
+-- Return open child runs of paused runs that are not paused themselves.
 select c.run_id, c.tenant_id, r.paused_by, r.paused_reason
 from holdfast.run r
 cross join lateral (
@@ -46,7 +46,7 @@ where r.state = 'o' and r.paused_at is not null
 limit $1;
 
 -- name: children_to_free
--- Open runs that were paused with the run that started them, which goes on.
+-- Return open runs that were paused with their parent, which is paused no longer.
 select c.run_id, c.tenant_id, c.paused_by, c.paused_reason
 from holdfast.run c
 cross join lateral (
@@ -59,8 +59,8 @@ where c.state = 'o' and c.paused_at is not null and c.is_held
 limit $1;
 
 -- name: cancel_run
--- An open run is to end: what is blocked is over at once, what is active is counted down as it stops; with nothing active
--- it is over. Under its lock.
+-- Cancel an open run: blocked nodes end at once, active ones are counted down as they stop; without active nodes the
+-- run ends. Requires its lock.
 with ended as (
   update holdfast.run r
   set canceled_at = holdfast.instant(), canceled_by = $2, cancel_reason = $3, paused_at = null, paused_by = null,
@@ -80,14 +80,14 @@ select state::text as state, active, nodes, is_awaited, parent_run_id is not nul
 from ended;
 
 -- name: cancel_waits
--- Nodes of a canceled run that wait for an event do so no longer. Under its lock.
+-- End the nodes of a canceled run that wait for an event, under its lock.
 update holdfast.node n
 set state = 'x'
 where n.run_id = $1 and n.state = 'w'
 returning n.node_no;
 
 -- name: children_to_cancel
--- Open runs that answer nodes of canceled runs and were not told yet, or nobody any more.
+-- Return open child runs of canceled runs that are not canceled yet, and open runs that were replaced.
 select c.run_id, c.tenant_id, r.canceled_by, r.cancel_reason
 from holdfast.run r
 cross join lateral (
@@ -104,8 +104,8 @@ where c.is_replaced and c.state = 'o' and c.canceled_at is null
 limit $1;
 
 -- name: canceling_runs
--- Open runs behind one ($2) that somebody canceled and of which something was not told yet: a node that waits, items that
--- wait their turn, a task that was not asked to stop.
+-- Return canceled open runs after $2 that still have something to cancel: a waiting node, unreleased items, or a task
+-- that was not asked to stop.
 select r.run_id, r.tenant_id, r.nodes, r.canceled_by, r.cancel_reason
 from holdfast.run r
 where r.state = 'o' and r.canceled_at is not null and r.run_id > $2
@@ -145,7 +145,7 @@ order by r.run_id
 limit $1;
 
 -- name: run_tasks_to_cancel
--- Tasks of a run that were not asked to stop yet: its nodes, and the items of its nodes.
+-- Return tasks of a run that were not asked to stop yet: its nodes, and the items of its nodes.
 select t.task_id
 from holdfast.live t
 where t.task_id between $1::bigint + 1 and $1::bigint + $2::int and t.cancel_at is null
@@ -162,7 +162,7 @@ where n.run_id = $1 and n.state = 'm'
 limit $3;
 
 -- name: node_states
--- Where each node of a run stands (see holdfast.nodes_of).
+-- Return the state of each node of a run (see holdfast.nodes_of).
 select n.*
 from holdfast.run r
 cross join lateral holdfast.nodes_of(r.run_id) n
@@ -170,7 +170,8 @@ where r.run_id = $1 and r.tenant_id = $2
 order by n.node_no;
 
 -- name: last_attempts
--- The number of the last attempt of some nodes: later ones go on counting. Under the lock of the run.
+-- Return the number of the last attempt of some nodes, from which later attempts count on. Requires the lock of the
+-- run.
 select g.node_no, greatest(max(a.attempt), max(f.attempt), max(e.attempt), 0) as attempt
 from unnest($2::int[]) as g (node_no)
 left join holdfast.attempt a on a.task_id = $1::bigint + 1 + g.node_no
@@ -179,9 +180,10 @@ left join holdfast.ended e on e.task_id = $1::bigint + 1 + g.node_no
 group by g.node_no;
 
 -- name: reopen_run
--- Begin the next generation of a run: the nodes named lose their ends, and count as not over again; items they had keep
--- their place, and events they took are not taken again. One that is over is paused no longer. Tells which of their tasks
--- ($9) had completed, and no longer count as such. Under its lock.
+-- Begin the next generation of a run: the given nodes lose their ends and count as pending again. Their items stay
+-- recorded in past_items, and the events they used are not used again. A run that had ended is unpaused. The event
+-- lists which of their tasks ($9) had completed and no longer count as completed. Requires the lock of the run;
+-- generation $7 is the guard.
 with cleared as (
   delete from holdfast.ended e
   where e.run_id = $1 and e.node_no = any($2::int[])

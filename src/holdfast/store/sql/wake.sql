@@ -1,10 +1,10 @@
 -- name: write_hints
--- Begin or stop to write hints with the changes that make tasks claimable. $2 is how many may be outstanding per queue;
--- null leaves that as it is.
+-- Start or stop writing hints with the changes that make tasks claimable. $2 is how many may be outstanding per queue;
+-- null keeps the current value.
 select holdfast.write_hints($1, $2);
 
 -- name: read_wake
--- Whether hints are written, to how many per queue, and what the relays last found.
+-- Return whether hints are written, the limit per queue, and the state of the carrier that relays last recorded.
 select w.is_on, w.hints_max, w.carrier, w.away_detail,
   extract(epoch from holdfast.instant() - w.away_since)::double precision as away_seconds,
   (select count(*)::int from holdfast.hint) as outstanding,
@@ -15,9 +15,9 @@ select w.is_on, w.hints_max, w.carrier, w.away_detail,
 from holdfast.wake w;
 
 -- name: take_hints
--- Hints that are due, for this relay to send now: each is put off first, twice as long each time, so that one whose
--- sending fails, or is lost on the way, comes again while its task still waits. Hints of tasks that wait no longer go.
--- It does not prove that a task still waits when its hint arrives.
+-- Take the hints that are due, for this relay to send now. Each is postponed first, twice as long each time, so that
+-- one whose sending fails or is lost is sent again while its task still waits. Hints of tasks that no longer wait are
+-- deleted. The statement does not prove that a task still waits when its hint arrives.
 with due as materialized (
   select h.task_id
   from holdfast.hint h
@@ -29,7 +29,7 @@ with due as materialized (
 waiting as materialized (
   select t.task_id, t.attempt + 1 as attempt, t.lane_id
   from due
-  -- One by one by their ids: an index of what is queued begins with the lane, and would be passed through as a whole.
+  -- Find tasks one by one by id: the index of queued tasks begins with the lane, and would be scanned as a whole.
   cross join lateral (select * from holdfast.live t where t.task_id = due.task_id limit 1) t
   where t.state = 'q'
 ),
@@ -51,20 +51,20 @@ join holdfast.lane l on l.lane_id = w.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id;
 
 -- name: return_hints
--- These hints were not sent after all: they are due in $2 seconds.
+-- Make hints that were not sent after all due in $2 seconds.
 update holdfast.hint h
 set send_at = holdfast.instant() + make_interval(secs => $2), sends = greatest(0, h.sends - 1)
 where h.task_id = any($1::bigint[]);
 
 -- name: remind_hints
--- These hints are due at once, whatever became of their last sending. Those that are not outstanding do not come back.
+-- Make hints due at once, whatever became of their last sending. Returns the tasks that have an outstanding hint.
 update holdfast.hint h
 set send_at = least(h.send_at, holdfast.instant())
 where h.task_id = any($1::bigint[])
 returning h.task_id;
 
 -- name: clear_hints
--- Forget hints of tasks that wait no longer, so that others get their room.
+-- Delete hints of tasks that no longer wait, so that others get their room.
 delete from holdfast.hint h
 where h.task_id = any(array(
   select n.task_id
@@ -76,8 +76,8 @@ where h.task_id = any(array(
 returning h.task_id;
 
 -- name: fill_hints
--- Give waiting tasks without a hint one, the most urgent first, while their queue has room: they found none when they
--- became claimable, or lost theirs.
+-- Insert hints for waiting tasks without one, the most urgent first, while their queue has room: there was no room when
+-- they became claimable, or their hint was lost.
 insert into holdfast.hint (task_id, tenant_id, queue_id)
 select t.task_id, t.tenant_id, r.queue_id
 from (
@@ -104,8 +104,7 @@ on conflict (task_id) do nothing
 returning task_id;
 
 -- name: find_hinted
--- Where the tasks that hints name stand, and how often they were announced so far. Ids that nobody knows come back
--- with nothing.
+-- Return the state of the tasks that hints name, and how often their hints were sent. Unknown ids return empty columns.
 select g.task_id, t.tenant_id, t.state::text as state, coalesce(t.attempt, 0) as attempt, t.lane_id, t.worker_id, h.sends,
   coalesce(t.lease_expires_at > holdfast.instant(), false) as has_valid_lease,
   coalesce(1 + t.max_retries + t.max_losses, 0) as attempts_max, l.action, q.name as queue,
@@ -132,13 +131,13 @@ left join lateral (
 ) h on true;
 
 -- name: record_carrier_outage
--- A relay could not send: since when, and why, for `why` and `doctor`.
+-- Record that a relay could not send, since when and why, for `why` and `doctor`.
 update holdfast.wake w
 set carrier = $1, away_since = coalesce(w.away_since, holdfast.instant()), away_detail = $2
 where w.is_on;
 
 -- name: record_carrier_recovery
--- A relay could send again.
+-- Record that a relay could send again.
 update holdfast.wake w
 set carrier = $1, away_since = null, away_detail = ''
 where w.is_on and (w.away_since is not null or w.carrier <> $1);

@@ -1,18 +1,18 @@
 -- name: add_webhook
--- A webhook under a name that is free; no row where it is taken.
+-- Insert a webhook; no row if the name is taken.
 insert into holdfast.webhook (tenant_id, name, url, kinds, queues, actions, secret, cursor, created_by)
 values ($1, $2, $3, $4::text[], $5::text[], $6::text[], $7, $8, $9)
 on conflict (tenant_id, name) do nothing
 returning webhook_id;
 
 -- name: count_webhooks
--- How many webhooks a tenant has.
+-- Return how many webhooks a tenant has.
 select count(*)::int
 from holdfast.webhook w
 where w.tenant_id = $1;
 
 -- name: list_webhooks
--- Webhooks with how they fare, without their secrets.
+-- Return webhooks with their delivery status, without their secrets.
 select w.name, w.url, w.kinds, w.queues, w.actions, w.cursor, w.created_at, w.created_by, w.delivered, w.delivered_at,
   w.failures, w.failed_at, w.last_error, case when w.failures > 0 and w.paused_at is null then w.due_at end as retry_at,
   w.paused_at, w.paused_by, w.paused_reason,
@@ -23,7 +23,7 @@ order by w.name
 limit 1000;
 
 -- name: lock_webhook
--- One webhook under its lock, for a change that is recorded.
+-- Lock one webhook, for a change that is audited.
 select w.url, w.secret, w.cursor, w.paused_reason,
   (select t.name from holdfast.tenant t where t.tenant_id = w.tenant_id) as tenant,
   case when w.old_secret_until > holdfast.instant() then w.old_secret end as old_secret,
@@ -33,13 +33,13 @@ where w.tenant_id = $1 and w.name = $2
 for no key update of w;
 
 -- name: remove_webhook
--- Deliver nothing more to it.
+-- Delete a webhook.
 delete from holdfast.webhook w
 where w.tenant_id = $1 and w.name = $2
 returning w.webhook_id;
 
 -- name: rotate_webhook
--- Another secret; the one before it also signs for so many seconds.
+-- Set another secret; the previous one also signs for $4 seconds.
 update holdfast.webhook w
 set old_secret = case when $4::double precision > 0 then w.secret end,
   old_secret_until = case when $4 > 0 then holdfast.instant() + make_interval(secs => $4) end,
@@ -48,14 +48,14 @@ where w.tenant_id = $1 and w.name = $2
 returning w.webhook_id;
 
 -- name: pause_webhook
--- Stop delivering; whoever delivers now finds its lease gone.
+-- Pause a webhook; a process that is delivering to it loses its lease.
 update holdfast.webhook w
 set paused_at = holdfast.instant(), paused_by = $3, paused_reason = $4, lease_token = null, lease_expires_at = null
 where w.tenant_id = $1 and w.name = $2 and w.paused_at is null
 returning w.webhook_id;
 
 -- name: resume_webhook
--- Deliver again: from where it stopped, or from a cursor given.
+-- Resume a webhook, from where it stopped or from a given cursor.
 update holdfast.webhook w
 set paused_at = null, paused_by = null, paused_reason = null, failures = 0, due_at = holdfast.instant(),
   cursor = coalesce($3, w.cursor)
@@ -63,9 +63,9 @@ where w.tenant_id = $1 and w.name = $2 and w.paused_at is not null
 returning w.webhook_id;
 
 -- name: lease_webhooks
--- Become the one who delivers some webhooks that are due and that nobody holds: at most $3 of a tenant, so that tenants
--- take turns. $4 and $5 say how many of each tenant are in this process's hands: those with fewer come first, and none
--- gets more than $6. Without $7 only reporters are taken: this process cannot ask URLs.
+-- Lease due webhooks that have no holder: at most $3 per tenant, so that tenants take turns. $4 and $5 are the tenants
+-- and numbers of webhooks that this process is delivering to: tenants with fewer come first, and none gets more than
+-- $6. Without $7 only reporters are leased: this process cannot make HTTP requests.
 with turn as materialized (
   select n.tenant_id, least($3::int, $6::int - coalesce(h.held, 0)) as most
   from (select distinct w.tenant_id from holdfast.webhook w) n
@@ -99,7 +99,7 @@ returning w.webhook_id, w.tenant_id, w.name, w.url, w.kinds, w.queues, w.actions
   extract(epoch from holdfast.instant())::double precision as at;
 
 -- name: advance_webhook
--- Everything up to the cursor is done; the holder goes on holding it. No row for one who lost the lease.
+-- Move the cursor past delivered events and extend the lease. No row if the lease was lost.
 update holdfast.webhook w
 set cursor = $3, delivered = w.delivered + $4, failures = case when $4 > 0 then 0 else w.failures end,
   delivered_at = case when $4 > 0 then holdfast.instant() else w.delivered_at end,
@@ -109,14 +109,15 @@ where w.webhook_id = $1 and w.lease_token = $2 and w.lease_expires_at > holdfast
 returning w.webhook_id;
 
 -- name: release_webhook
--- Everything up to the cursor is done; let go until there may be something new.
+-- Move the cursor and release the lease until there may be new events.
 update holdfast.webhook w
 set cursor = $4, lease_token = null, lease_expires_at = null, due_at = holdfast.instant() + make_interval(secs => $3)
 where w.webhook_id = $1 and w.lease_token = $2
 returning w.webhook_id;
 
 -- name: refuse_webhook
--- Our own rules forbid the URL here: let go for a moment, saying why, and count nothing. Another process may be allowed.
+-- Release a webhook for a moment because this process's own rules forbid its URL: store why, and count no failure.
+-- Another process may be allowed to deliver.
 update holdfast.webhook w
 set lease_token = null, lease_expires_at = null, failed_at = holdfast.instant(), last_error = $3,
   due_at = holdfast.instant() + make_interval(secs => $4)
@@ -124,7 +125,8 @@ where w.webhook_id = $1 and w.lease_token = $2
 returning w.webhook_id;
 
 -- name: fail_webhook
--- The event after the cursor was not taken: try again later, or pause with the reason once it failed too often.
+-- Record that the event after the cursor was not accepted: retry later, or pause with the reason after too many
+-- failures.
 update holdfast.webhook w
 set lease_token = null, lease_expires_at = null, failures = w.failures + 1, failed_at = holdfast.instant(),
   last_error = $3, due_at = holdfast.instant() + make_interval(secs => $4),
@@ -134,7 +136,7 @@ where w.webhook_id = $1 and w.lease_token = $2 and w.lease_expires_at > holdfast
 returning w.failures;
 
 -- name: event_places
--- The queue, action and run of tasks that events are about; of a run its flow in place of an action.
+-- Return the queue, action and run of the tasks of events; for a run, its flow as the action.
 select g.task_id, q.name as queue, coalesce(l.action, w.flow) as action, w.run_id
 from unnest($1::bigint[]) as g (task_id)
 left join holdfast.ended e on e.task_id = g.task_id
@@ -155,7 +157,7 @@ left join holdfast.lane l on l.lane_id = coalesce(e.lane_id, b.lane_id, w.lane_i
 left join holdfast.queue q on q.queue_id = l.queue_id;
 
 -- name: take_probes
--- Become the one who asks some workers this time: those present that offer a URL and were not asked for a while.
+-- Take the turn to probe some workers: those present that offer a URL and were not probed for a while.
 insert into holdfast.probe as p (worker_id, tenant_id, due_at)
 select w.worker_id, w.tenant_id, holdfast.instant() + make_interval(secs => $1)
 from holdfast.worker w
@@ -170,7 +172,7 @@ where p.due_at <= holdfast.instant()
 returning p.worker_id, p.due_at, (select w.labels->>'probe_url' from holdfast.worker w where w.worker_id = p.worker_id) as url;
 
 -- name: record_probe
--- How a worker answered, unless somebody asked it again since.
+-- Record the result of a probe, unless the worker was probed again since.
 update holdfast.probe p
 set checked_at = holdfast.instant(), detail = $4, failures = case when $3::boolean then 0 else p.failures + 1 end,
   is_healthy = case when $3 then true when p.failures + 1 >= $5 then false else p.is_healthy end

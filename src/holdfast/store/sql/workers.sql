@@ -1,13 +1,13 @@
 -- name: register_worker
--- A new incarnation. Its id is never reused.
+-- Register a new worker incarnation. Its id is never reused.
 insert into holdfast.worker (name, version, queues, actions, slots, labels, tenant_id, token_id)
 values ($1, $2, $3::text[], $4::text[], $5, $6::jsonb, $7, $8)
 returning worker_id, incarnation;
 
 -- name: beat_worker
--- A worker says it is alive and how it feels; the answer says whether it should drain, how many of its kind there are
--- (same tenant, actions and queues) and how many of those came before it. One shown as lost, by a long outage or a clock that
--- jumped, is back: its leases were decided without it.
+-- Record a worker's heartbeat and health. The result says whether it should drain, how many workers of its kind there
+-- are (same tenant, actions and queues) and how many of those registered before it. A worker marked as lost, after a
+-- long outage or a jump of the clock, is present again: its leases were decided without it.
 update holdfast.worker as me
 set beat_at = holdfast.instant(), health = $2::jsonb, ended_at = null,
   state = case when me.state <> 'lost' then me.state when me.drained_at is null then 'active' else 'draining' end
@@ -22,8 +22,8 @@ where me.worker_id = $1 and me.state in ('active', 'draining', 'lost')
 returning me.state, crew.crew, crew.rank;
 
 -- name: beat_workers
--- Workers elsewhere are alive, each having asked something or waiting for an answer; one of them may say how it feels.
--- One shown as lost is back: its leases were decided without it.
+-- Record heartbeats of remote workers, each of which sent a request or waits for a response; one of them may report its
+-- health. A worker marked as lost is present again: its leases were decided without it.
 update holdfast.worker as w
 set beat_at = holdfast.instant(), health = coalesce($2::jsonb, w.health),
   state = case when w.state <> 'lost' then w.state when w.drained_at is null then 'active' else 'draining' end,
@@ -32,7 +32,8 @@ where w.worker_id = any($1::bigint[]) and w.state in ('active', 'draining', 'los
 returning w.worker_id, w.state;
 
 -- name: retire_worker
--- A worker left (or its parent saw it die): nothing it held can still run. $2: it was asked to stop, as one is that drains.
+-- Mark a worker as gone because it left or its parent saw it die: none of its attempts can still run. $2: it was asked
+-- to stop, like a draining worker.
 update holdfast.worker
 set state = 'gone', ended_at = holdfast.instant(),
   drained_at = case when $2 then coalesce(drained_at, holdfast.instant()) else drained_at end
@@ -40,21 +41,21 @@ where worker_id = $1 and state in ('active', 'draining', 'lost')
 returning worker_id;
 
 -- name: drain_worker
--- Ask a worker to take no more work and to leave; a silence does not undo it.
+-- Ask a worker to claim no more tasks and to leave; a missing heartbeat does not undo it.
 update holdfast.worker
 set state = 'draining', drained_at = holdfast.instant()
 where worker_id = $1 and state = 'active'
 returning worker_id, tenant_id;
 
 -- name: lose_workers
--- Workers silent for longer than any lease are shown as lost. Leases decide what happens to their work.
+-- Mark workers as lost that were silent for longer than any lease. Leases decide about their tasks.
 update holdfast.worker
 set state = 'lost', ended_at = holdfast.instant()
 where state in ('active', 'draining') and beat_at < holdfast.instant() - make_interval(secs => $1)
 returning worker_id;
 
 -- name: list_workers
--- Workers of one tenant or of all, present ones first.
+-- Return workers of one tenant or of all, present ones first.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
   (
@@ -71,7 +72,7 @@ order by (w.state in ('active', 'draining')) desc, w.worker_id desc
 limit $1;
 
 -- name: read_worker
--- What one worker registered with, and where it stands.
+-- Return the registration and the state of one worker.
 select w.worker_id, w.actions, w.queues, w.slots, w.state, coalesce(w.token_id, '') as token_id
 from holdfast.worker w
 where w.worker_id = $1;

@@ -1,7 +1,7 @@
-"""What an operator may do about dead letters: re-drive a task or a group, ignore, abandon, call it resolved.
+"""Operator commands on dead letters: re-drive a task or a group, ignore, abandon, resolve.
 
-Always with a reason, which is kept. A task is requeued at once, in one transaction; a group is asked for in batches and
-dispatched by the sweep, so that a hundred thousand letters are not one transaction.
+Each requires a reason, which is recorded. A task is requeued at once, in one transaction. A group is marked in batches
+and dispatched by the sweep, so that a hundred thousand dead letters are not one transaction.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _UNRESOLVED_LETTERS = sql("unresolved_letters")
 
 REQUEST_BATCH = 1_000
 ABANDON_BATCH = 100
-"""Their runs are canceled in the same transaction, and locked as long."""
+"""Smaller, because the runs of these dead letters are canceled in the same transaction and locked as long."""
 
 
 class DeadLettersMoved(msgspec.Struct, frozen=True):
-    """How many letters an operator moved, and of how many tasks."""
+    """How many dead letters a command changed, and of how many tasks."""
 
     letters: int
     tasks: int
@@ -55,10 +55,10 @@ async def redrive(
     once: IdempotentRequest | None = None,
     answer: Callable[[Requeued], Any] = lambda done: done,
 ) -> Requeued:
-    """Run one dead task again, whatever its generation spent; its run goes with it.
+    """Run one failed task again as a new generation, however much of its budget is spent; its run is re-driven with it.
 
-    `DispatchFailed` if the database failed it as a whole. Asked `once`, what `answer` makes of it is kept with it, and
-    answers a repetition.
+    `DispatchFailed` if the database rejected the whole transaction. With `once`, the value of `answer` is stored under
+    the idempotency key and returned to a repetition.
     """
     by = RequeueRequest(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
     async with dispatch_transaction(engine.database, REINJECT, f"The re-drive of task {task_id}") as session:
@@ -77,9 +77,12 @@ async def redrive(
 
 
 async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[EffectView]:
-    """What a re-drive of a dead task meets: effects without an answer, which it may do a second time, and effects that
-    were undone (`compensated_by`), at which it fails; its own and those of the nodes of its run that are reset with it.
-    Changes nothing; refused as the re-drive would be."""
+    """Return the effects that a re-drive of a failed task meets: those without a receipt, which it may perform a second
+    time, and those that were compensated (`compensated_by`), at which it fails. Includes the nodes of its run that
+    would be reset.
+
+    Changes nothing; raises the same errors as the re-drive.
+    """
     async with engine.database.transaction() as session:
         dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
         if dead is None or dead["state"] != "f":
@@ -105,10 +108,10 @@ async def redrive_group(
     once: IdempotentRequest | None = None,
     answer: Callable[[DeadLettersMoved], Any] = lambda asked: asked,
 ) -> DeadLettersMoved:
-    """Ask for every letter of a group to be retried that is open or was left; the sweep dispatches them.
+    """Request a retry of every dead letter of a group that is open or ignored; the sweep dispatches them.
 
-    Repeated, it asks for nothing more. `NotFound` if the group has no unresolved letter at all. Asked `once`, what
-    `answer` makes of it answers a repetition; one that was cut short goes on and counts what was left.
+    A repetition requests nothing more. `NotFound` if the group has no unresolved dead letter. With `once`, the value of
+    `answer` is returned to a repetition; a request that was interrupted continues and counts what was left.
     """
     by = RequeueRequest(actor, required_reason(reason), dispatches_max=valid_dispatches(dispatches))
     after = asked = 0
@@ -143,10 +146,10 @@ async def ignore(
     reason: str,
     abandons: bool = False,
 ) -> DeadLettersMoved:
-    """Know and leave the unresolved letters of a task or group.
+    """Mark the unresolved dead letters of a task or group as ignored.
 
-    To abandon them, and those ignored before, also cancels the runs they belong to, in the same transaction. Repeated,
-    it cancels what is still open of these.
+    `abandons` marks them, and those ignored before, as abandoned and cancels their runs in the same transaction. A
+    repetition cancels the runs that are still open.
     """
     why = required_reason(reason)
     how = Disposition.ABANDONED if abandons else Disposition.IGNORED
@@ -179,8 +182,8 @@ async def resolve(
     actor: str,
     reason: str,
 ) -> DeadLettersMoved:
-    """Call the letters of a task or group dealt with: somebody mended by hand what they stood for. What was asked to be
-    retried is retried no more."""
+    """Mark the dead letters of a task or group as resolved: their cause was fixed by hand. Requested retries are
+    dropped."""
     why = required_reason(reason)
     moved: list[int] = []
     async for page in _unresolved(engine, tenant_id, task_id, fingerprint):
@@ -217,7 +220,7 @@ def _letter_change(verb: str, row: Any, state: LetterState, disposition: Disposi
 async def _unresolved(
     engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None, *, with_ignored: bool = False
 ) -> AsyncIterator[list[Any]]:
-    """The unresolved letters of a task or group, page by page; `NotFound` if there is none."""
+    """Yield the unresolved dead letters of a task or group, page by page; `NotFound` if there are none."""
     after = 0
     size = ABANDON_BATCH if with_ignored else REQUEST_BATCH
     while rows := await engine.database.fetch(

@@ -1,8 +1,8 @@
-"""Park: a node that failed without a task has a dead letter like one that did with it, so that somebody finds it.
+"""Open dead letters for nodes that failed without a task, so that an operator finds them.
 
-One letter at a time stands for such a node. When it fails again the new letter takes the place of the old ones: nobody
-is asked again by itself for an approval that was refused. When it completes they are resolved. Both happen under the
-lock of the run, so letters that somebody holds are left to the sweep and to a pass.
+Such a node has one unresolved dead letter at a time. When it fails again, the new dead letter replaces the old ones: a
+refused approval is not requested again automatically. When it completes, they are resolved. Both happen under the lock
+of the run, so dead letters that another transaction has locked are left to the sweep and the repair pass.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _ENSURE_LANE = sql("ensure_lane")
 _FIND_LANE = sql("find_lane")
 
 NO_QUEUE = "default"
-"""Under which queue letters of nodes are shown that have none: waits and sub-flows."""
+"""The queue shown for dead letters of nodes that have none: waits and sub-flows."""
 
 
 async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code: str, cause: str) -> None:
-    """Open the letter of a node that failed at its present attempt, in place of those it had."""
+    """Open the dead letter of a node that failed at its current attempt, replacing earlier ones."""
     node, row = run.snapshot.plan.nodes[node_no], run.progress.rows[node_no]
     where = (run.row.tenant_id, run.row.run_id + 1 + node_no, run.row.run_id, node_no)
     lane_id = run.snapshot.lane_ids[node_no] or await _lane_of(session, run.row.tenant_id, node)
-    # Whoever refused it, and whatever the list was: what is to be mended is this node of this flow.
+    # The fingerprint names only the flow and the node: whatever the reason was, this node is what has to be fixed.
     place = f"{run.snapshot.plan.name} {node.name}"
     fingerprint = fingerprint_on_record(state="f", code=code, type=code, message=place, traceback="")
     known = (lane_id, row.attempt, row.generation, fingerprint, cause)
@@ -37,12 +37,12 @@ async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code:
 
 
 async def resolve_mended(session: Session, task_ids: list[int] | None, *, limit: int) -> int:
-    """Resolve letters of nodes without a task that completed since: of some of them, or of any."""
+    """Resolve dead letters of nodes without a task that have completed since: of the given tasks, or of any."""
     return len(await session.fetch(_RESOLVE_COMPLETED_NODES, task_ids, limit, DISPATCHER_ACTOR))
 
 
 async def _lane_of(session: Session, tenant_id: int, node: Node) -> int:
-    """A letter is shown with an action and a queue: of a wait its event, of a sub-flow the flow."""
+    """Return the lane shown for a dead letter: its action is the event of a wait, or the flow of a sub-flow."""
     lane = (tenant_id, NO_QUEUE, node.action)
     if (found := await session.fetchval(_FIND_LANE, *lane)) is None:
         await session.fetch(_ENSURE_QUEUE, tenant_id, NO_QUEUE)

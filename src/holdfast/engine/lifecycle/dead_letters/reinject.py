@@ -1,8 +1,8 @@
-"""Reinject: put one dead task back, the way a consumer of a dead-letter queue would.
+"""Reinject one dead task, with the semantics of a consumer of a dead-letter queue.
 
-Two layers keep workers apart: a letter that was taken is out of sight for the visibility timeout, and a lease on the
-task comes before anything is changed. A lease held by another is no error: the letter is handed back. The lease is
-always released; that of a worker that died lapses.
+Two mechanisms separate concurrent workers: a taken dead letter is invisible for the visibility timeout, and a worker
+needs a lease on the task before it changes anything. If another worker has the lease, that is no error: the dead letter
+is handed back. The lease is always released; that of a worker that died expires.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VISIBILITY_SECONDS_MAX = 43_200.0
 
 
 class Reinjected(msgspec.Struct, frozen=True):
-    """Whether a task went back to its queue, and which one was looked at; None when there was none."""
+    """Whether a task went back to its queue, and the task that was tried; None if there was none."""
 
     reinjected: bool
     task_id: str | None
@@ -42,7 +42,7 @@ class Reinjected(msgspec.Struct, frozen=True):
 async def reinject_once(
     engine: Engine, worker_id: str, visibility_timeout_seconds: float, *, tenant_id: int | None = None
 ) -> Reinjected:
-    """Take the oldest open letter (of the engine's tenant unless another is named) and run its task again."""
+    """Take the oldest open dead letter (of the engine's tenant unless another is given) and run its task again."""
     tenant_id = engine.tenant_id if tenant_id is None else tenant_id
     if not 0 < visibility_timeout_seconds <= VISIBILITY_SECONDS_MAX:
         raise Invalid(
@@ -71,12 +71,12 @@ async def _release(engine: Engine, task_id: int, worker_id: str) -> None:
     try:
         await engine.database.fetch(_RELEASE, task_id, worker_id)
     except TRANSIENT as error:
-        # What became of the task is what the caller has to hear.
+        # The caller needs the result of the re-drive, not this error.
         log.warning("the lease on dead task %s was not released and will lapse: %s", task_id, error)
 
 
 async def _redrive(engine: Engine, tenant_id: int, task_id: int, worker_id: str) -> Requeued | None:
-    """Requeue the task; None when it is not failed any more or its run cannot go on."""
+    """Requeue the task; return None if it is no longer failed or its run cannot continue."""
     try:
         async with dispatch_transaction(engine.database, REINJECT, f"The reinjection of task {task_id}") as session:
             by = RequeueRequest(worker_id, "reinjected", lifts_pause=False)

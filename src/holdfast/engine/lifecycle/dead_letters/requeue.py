@@ -1,8 +1,8 @@
-"""Letters in hand: requeue what they stand for, in the caller's transaction.
+"""Requeue the tasks and runs of locked dead letters, in the caller's transaction.
 
-The sweep, operators, campaigns and `reinject_once` come here; there is one way to run a dead task again, and it is the
-way every task goes. Order of locks: task, letter, run, node. What guards against two at once is the task's own end: a
-plain task has one `ended` row to take away, a run one generation to leave.
+The sweep, operator commands, campaigns and `reinject_once` all use these functions; there is one way to run a dead task
+again. Lock order: task, dead letter, run, node. The recorded end guards against concurrent re-drives: a plain task has
+one `ended` row to delete, a run one generation to leave.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEAD_TASK = sql("dead_task")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A locked letter on its way: its task, how often it was dispatched before, where it stood, and its node."""
+    """A locked dead letter: its task, how often it was dispatched, its state before, and its node."""
 
     dead_letter_id: int
     task_id: int
@@ -40,7 +40,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Dispatched(msgspec.Struct, frozen=True):
-    """Letters that were marked as retrying, and what to announce after the commit."""
+    """Dead letters that were marked as retrying, and the notifications to send after the commit."""
 
     letters: list[DeadLetter]
     tasks: int
@@ -48,7 +48,7 @@ class Dispatched(msgspec.Struct, frozen=True):
 
 
 class Requeued(msgspec.Struct, frozen=True):
-    """A task that runs again: the attempt that will run, and what to announce after the commit."""
+    """A requeued task: its next attempt, and the notifications to send after the commit."""
 
     task_id: int
     attempt: int
@@ -58,8 +58,8 @@ class Requeued(msgspec.Struct, frozen=True):
 
 
 class RequeueRequest(msgspec.Struct, frozen=True):
-    """Who runs dead work again, why, and how it shall go: in a campaign, with another priority than its own, without
-    lifting the pause of a run, or with fewer dispatches than usual."""
+    """The actor and reason of a re-drive, and its options: campaign, priority, whether to unpause the run, and the
+    limit of dispatches."""
 
     actor: str
     reason: str
@@ -72,9 +72,10 @@ class RequeueRequest(msgspec.Struct, frozen=True):
 async def dispatch_tasks(
     session: Session, tenant_id: int, letters: Sequence[DeadLetter], by: RequeueRequest, *, is_asked: bool = True
 ) -> Dispatched:
-    """Requeue the plain tasks of locked letters; those that are no longer failed are left, with their letters.
+    """Requeue the plain tasks of locked dead letters. Tasks that are no longer failed are left, with their dead
+    letters.
 
-    Letters that nobody has asked for yet (`is_asked`) are asked for and dispatched by one statement.
+    With `is_asked` False, one statement both requests and dispatches the dead letters.
     """
     task_ids = sorted({letter.task_id for letter in letters})
     rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority, False)
@@ -87,7 +88,7 @@ async def dispatch_tasks(
 async def hold_runs(
     session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
 ) -> list[Any]:
-    """Lock every unresolved letter of some runs, as whoever re-drives them does first, and of some tasks."""
+    """Lock every unresolved dead letter of some runs and tasks. Every re-drive locks these first."""
     numbers = sorted(set(run_ids))
     if not numbers and not task_ids:
         return []
@@ -105,13 +106,14 @@ async def dispatch_run(
     *,
     only: str | None = None,
 ) -> tuple[Dispatched, Redriven]:
-    """Requeue a run for its locked letters, once for all. What `redrive_run` raises it raises before it writes.
+    """Requeue a run once for all its locked dead letters. Errors of `redrive_run` are raised before anything is
+    written.
 
-    Letters whose node is under way, and so left alone, are not marked: nothing is tried for them. A re-drive resets
-    more than one letter stands for: whatever else of the letters `held` is open or asked for, and belongs to what goes
-    again, is marked with them: somebody asked for the run. (An item that others replace is asked for: the sweep
-    resolves it with its node.) The sweep itself holds none: letters that began to retry with every dispatch of another
-    would never come to an end.
+    A dead letter whose node is running is not marked, because the re-drive does not touch it. A re-drive resets more
+    nodes than the given dead letters belong to. Other dead letters in `held` that are open or requested, and whose
+    nodes are reset, are marked too, because the caller re-drives the run. (Dead letters of items that a new expansion
+    replaces are only requested: the sweep resolves them with their node.) The sweep passes no `held`: dead letters that
+    start to retry with every dispatch of another one would never end.
     """
     done = await redrive_run(
         session,
@@ -136,7 +138,7 @@ async def dispatch_run(
 
 
 def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
-    """Of held letters those of one run that somebody has yet to act on, or asked for."""
+    """Return the dead letters of one run that are open or requested."""
     states = (LetterState.OPEN, LetterState.RETRY_REQUESTED)
     return [row for row in held if row["run_id"] == run_id and row["state"] in states]
 
@@ -144,7 +146,7 @@ def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
 async def mark(
     session: Session, letters: Sequence[DeadLetter], by: RequeueRequest, statement: str = _MARK_DISPATCHED
 ) -> list[DeadLetter]:
-    """Count one dispatch more on locked letters, and store the pause that follows it."""
+    """Count one more dispatch on locked dead letters, and store the backoff that follows it. Return those marked."""
     if not letters:
         return []
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
@@ -155,7 +157,7 @@ async def mark(
 
 
 async def request(session: Session, dead_letter_ids: Sequence[int], by: RequeueRequest) -> int:
-    """Ask for letters that are open or were parked to be retried."""
+    """Request a retry of dead letters that are open or ignored. Return how many changed."""
     return len(await session.fetch(_REQUEST_LETTERS, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max))
 
 
@@ -166,12 +168,13 @@ async def redrive_task(
     task_id: int,
     by: RequeueRequest,
 ) -> Requeued | None:
-    """Run one dead task again through its newest letter, as a new generation; None if it is not failed for good."""
+    """Re-drive one dead task through its newest dead letter, as a new generation; None if it has not failed for
+    good."""
     found = await lock_dead_task(session, catalog, tenant_id, task_id)
     if found is None:
         return None
     dead, held, newest = found.row, found.held, found.newest
-    # Without a letter in the way (somebody called the last one resolved) the task itself is run again.
+    # Without an unresolved dead letter (the last one was marked resolved), the task itself is run again.
     chosen = DeadLetter(0, task_id, 0, "", dead["node_no"]) if newest is None else await _requested(session, newest, by)
     if dead["run_id"] is None:
         done = await dispatch_tasks(session, tenant_id, [chosen], by)
@@ -190,7 +193,7 @@ async def redrive_task(
 
 
 class LockedDeadTask(msgspec.Struct, frozen=True):
-    """A task that failed for good, with its unresolved letters and those of its run (`held`) under their locks."""
+    """A task that failed for good, with its unresolved dead letters and those of its run (`held`), all locked."""
 
     row: Any
     held: list[Any]
@@ -202,11 +205,12 @@ class LockedDeadTask(msgspec.Struct, frozen=True):
 
 
 async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, task_id: int) -> LockedDeadTask | None:
-    """Lock the letters of a failed task; None if it is not failed for good. `Conflict` if its run was canceled."""
+    """Lock the dead letters of a failed task. Return None if it has not failed for good; `Conflict` if its run was
+    canceled."""
     place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
     held = [] if place is None or place["run_id"] is None else await hold_runs(session, tenant_id, [place["run_id"]])
     letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
-    # Another transaction may have run the task again while this one waited for the letters.
+    # Another transaction may have requeued the task while this one waited for the locks.
     dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
     if dead is None or dead["state"] != "f":
         return None
@@ -224,7 +228,7 @@ async def _requested(session: Session, row: Any, by: RequeueRequest) -> DeadLett
 
 
 def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
-    """A failed task that cannot go because its run cannot."""
+    """Build the error for a failed task that cannot be requeued because of its run."""
     return Conflict(
         f"cannot retry execution in status '{'canceled' if is_canceled else 'failed'}'",
         code="execution_not_retryable",
@@ -234,6 +238,6 @@ def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
 
 
 def letters_of(rows: Iterable[Any]) -> list[DeadLetter]:
-    """Locked rows as letters."""
+    """Convert locked rows to dead letters."""
     names = ("dead_letter_id", "task_id", "dispatches", "state", "node_no")
     return [DeadLetter(*(row[name] for name in names)) for row in rows]

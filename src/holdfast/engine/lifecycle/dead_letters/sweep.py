@@ -1,8 +1,8 @@
-"""The sweep over dead letters: re-drive what was asked for, resolve what succeeded, park what keeps failing.
+"""The sweep over dead letters: re-drive those requested, resolve those that succeeded, park those that keep failing.
 
-A bounded pass, at start-up and on each tick, by any number of processes at once. `core.dead.judge` decides about each
-letter; here letters are locked, judged by what is true under the lock, and moved. Never calls an effect: a re-drive
-puts the task or run back into its queue.
+A bounded pass, at start-up and on each tick, run by any number of processes concurrently. `judge` decides about each
+dead letter. This module locks them, evaluates what is true under the lock, and stores the transition. It never performs
+an effect: a re-drive puts the task or run back into its queue.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _BY = RequeueRequest(DISPATCHER_ACTOR, RESUME_REASON)
 
 
 class Swept(msgspec.Struct):
-    """What one pass did: `count` letters whose transition it stored, and what to announce.
+    """The result of a pass: the number of stored transitions, and the notifications to send.
 
-    `after` continues with the next page; it is 0 when this was the last one.
+    `after` is the cursor of the next page; 0 after the last page.
     """
 
     count: int = 0
@@ -68,13 +68,14 @@ class Swept(msgspec.Struct):
 
 
 async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, limit: int = SWEEP_BATCH) -> Swept:
-    """Judge at most `limit` letters, those after a letter's id. What is left or lost to a race counts nothing."""
+    """Process at most `limit` dead letters, those after an id. Dead letters that stay as they are, or that another
+    process changed first, are not counted."""
     page = await database.fetch(_LETTERS_TO_SWEEP, after, limit)
     swept = Swept(after=page[-1]["dead_letter_id"] if len(page) == limit else 0)
     if plain := [row["dead_letter_id"] for row in page if row["run_id"] is None]:
         async with database.transaction() as session:
             await _sweep_tasks(session, plain, swept)
-    # One run may own several letters: it is requeued once for all of them.
+    # A run with several dead letters is requeued once for all of them.
     for run_id, tenant_id in dict.fromkeys((row["run_id"], row["tenant_id"]) for row in page):
         if run_id is not None:
             with apart("sweep", {"run_id": run_id}):
@@ -84,10 +85,10 @@ async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, li
 
 
 async def repair_letters_once(database: Database, *, limit: int = REPAIR_BATCH) -> int:
-    """Bring letters up to date that a settlement did not update, at most `limit` of each kind; returns how many.
+    """Repair at most `limit` dead letters of each kind that a settlement did not update; return how many.
 
-    Hands letters back to the sweep whose task came to rest unnoticed, parks those whose task or run was canceled, and
-    closes those of replaced runs and of nodes that completed since.
+    Returns dead letters to the sweep whose task has stopped unnoticed, parks those whose task or run was canceled, and
+    closes those of replaced runs and of nodes that have completed since.
     """
     async with database.transaction() as session:
         roused = await session.fetch(_REQUEUE_STALE_DEAD_LETTERS, limit)
@@ -112,7 +113,8 @@ async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id:
     run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     stand = OwningRun.GONE if run is None else _stand(run)
     owner_id = None if run is None else run["tenant_id"]
-    # A letter whose node is under way is left, whatever else of the run failed: nothing would be tried for it.
+    # A dead letter whose node is running is left as it is, even if other nodes of the run failed: a re-drive would not
+    # touch it.
     resting = await _resting(session, run_id, rows) if stand in RECOVERABLE else frozenset()
     otherwise = OwningRun.ACTIVE if stand in RECOVERABLE else stand
     judged = []
@@ -129,13 +131,13 @@ async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id:
 
 
 async def _resting(session: Session, run_id: int, rows: Sequence[Any]) -> frozenset[int]:
-    """The nodes of a locked run's letters that a re-drive would reset."""
+    """Return the nodes among the dead letters of a locked run that a re-drive would reset."""
     found = await session.fetch(_NODES_AT_REST, run_id, [row["node_no"] for row in rows])
     return frozenset(row["node_no"] for row in found)
 
 
 async def _conclude(session: Session, judged: Sequence[tuple[Any, SweepDecision]], swept: Swept) -> None:
-    """Store the ends: superseded letters are resolved, exhausted ones parked."""
+    """Store the final transitions: resolve superseded dead letters, park exhausted ones."""
     for verdict, statement in ((SweepDecision.RESOLVE, _RESOLVE_SUPERSEDED), (SweepDecision.EXHAUST, _EXHAUST_LETTERS)):
         if ids := [row["dead_letter_id"] for row, found in judged if found is verdict]:
             swept.count += len(await session.fetch(statement, ids, DISPATCHER_ACTOR))
@@ -162,7 +164,7 @@ def _stand(run: Any) -> OwningRun:
 
 
 async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatched) -> None:
-    """Count what was requeued, and leave its rows in the audit log: the last thing of the transaction."""
+    """Count the requeued dead letters and write their audit records, as the last step of the transaction."""
     swept.count += len(done.letters)
     swept.notifications = swept.notifications.and_(done.notifications)
     after = {"state": LetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}

@@ -1,8 +1,8 @@
-"""Approvals: a person says yes or no to a node that waits for it, once, under the lock of its run.
+"""Approvals: an operator approves or rejects a waiting node, once, under the lock of its run.
 
-The answer, what it does to the run and its row in the audit log are one transaction: of two who answer at once one
-wins, and the other is told who did. An answer may come before the node asks; it is then kept until the node does. A
-node that runs again asks again.
+The answer, its consequences for the run and its audit record are one transaction. Of two concurrent answers one wins,
+and the other caller gets an error that names the winner. An answer may come before the node waits; it is then stored
+until it does. A node that runs again needs a new approval.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NODE_WORDS = {**ENDS, "k": "skipped", "u": "not run: an upstream failed"}
 
 
 class ApprovalAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was taken; `is_early` if the node has not asked yet and it is kept until then."""
+    """An accepted answer. `is_early` means that the node does not wait yet, and the answer is stored until it does."""
 
     is_given: bool
     is_early: bool
@@ -56,7 +56,8 @@ async def answer_approval(
     actor: str,
     reason: str,
 ) -> ApprovalAnswered:
-    """Give or refuse the approval of one node; `NotFound` without it, `Conflict` if it is answered or too late."""
+    """Approve or reject one node. `NotFound` if there is no such node, `Conflict` if it is answered already or too
+    late."""
     if reason:
         bounds.valid_reason(reason)
     bounds.valid_actor(actor)
@@ -102,7 +103,7 @@ def _key_of(run_id: int, node: Node) -> str:
 
 
 def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
-    """Refuse an answer that comes second, too late, or to nobody; the reason closest to the node is told."""
+    """Raise `Conflict` for an answer that comes second or too late, with the reason that is closest to the node."""
     code, why = "", ""
     if standing["is_answered"]:
         said = json_codec.decode(standing["payload"])

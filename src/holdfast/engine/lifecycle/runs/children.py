@@ -1,8 +1,9 @@
-"""Children: a node that runs another flow. The run it starts answers it when it ends.
+"""Child runs: a node that runs another flow, and ends when the run it started ends.
 
-The answer is a transaction of its own, under the parent's lock, told once: so no transaction ever holds the locks of a
-child and waits for its parent. A pass finds answers that a crash left untold. Run again, a node that failed goes on
-with the run it has; a run that completes by a re-drive of its own mends the node that failed with it.
+The end of a child is applied to its parent once, in a separate transaction under the parent's lock, so no transaction
+that has locked a child waits for its parent. A maintenance pass applies ends that a crash left out. A failed node that
+is re-driven continues with its child run. When a child run completes through a re-drive of its own, the node that
+failed because of it is repaired.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ async def begin_child(
     *,
     tags: list[str] | None,
 ) -> None:
-    """Release a node as a run of another flow, with the priority of its own run if that has one, or else the node's."""
+    """Start a run of another flow for a node, with the priority of the node's own run if it has one, else the
+    node's."""
     node = run.snapshot.plan.nodes[node_no]
     priority = node.priority if run.row.priority is None else run.row.priority
     options = RunOptions(parent_run_id=run.row.run_id, parent_node=node_no, priority=priority, tags=tuple(tags or ()))
@@ -74,7 +76,8 @@ async def _wait_for(session: Session, run: LockedRun, node_no: int, child_id: in
 
 
 async def go_on(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[bool, End | None]:
-    """Let a node that was reset go on with the run it has: whether it has one, and its end if that is over."""
+    """Let a reset node continue with its child run. Return whether it has one, and the node's end if the child has
+    ended."""
     generation = run.progress.rows[node_no].generation if node_no in run.progress.rows else 1
     kept = await session.fetchrow(_KEPT_CHILD, run.row.run_id, node_no, generation) if generation > 1 else None
     if kept is None:
@@ -86,7 +89,7 @@ async def go_on(session: Session, catalog: Catalog, run: LockedRun, node_no: int
 
 
 async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> Notifications:
-    """Tell parents about runs that ended; at most `limit` of them."""
+    """Apply the ends of at most `limit` child runs to their parents."""
 
     async def answer(session: Session, row: Any) -> Notifications:
         return await _answer(session, catalog, row["run_id"], row["parent_run_id"], row["tenant_id"])
@@ -114,9 +117,11 @@ async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: 
 async def _mend(
     session: Session, catalog: Catalog, parent: Any, node_no: int, child_id: int, answer: Any, held: Sequence[Any]
 ) -> Notifications:
-    """A run completed after all, by a re-drive of its own: the node that failed with it is over well, and what is
-    downstream of it runs again, after the pause if there is one. Under the locks of the parent's letters and of the
-    parent."""
+    """Complete the failed node of a child run that completed after all, by a re-drive of its own.
+
+    The nodes downstream of it run again, after the pause if the parent is paused. The parent and its dead letters are
+    locked.
+    """
     parent_id, tenant_id = parent["run_id"], parent["tenant_id"]
     if answer["state"] != "c" or await session.fetchrow(_FAILED_FOR_CHILD, parent_id, node_no, child_id) is None:
         return NO_NOTIFICATIONS
@@ -126,16 +131,17 @@ async def _mend(
     try:
         _, done = await dispatch_run(session, catalog, tenant_id, parent_id, [], held, by, only=name)
     except Conflict:
-        # Canceled, or run again from further up: nobody waits for this run.
+        # The parent was canceled or re-driven from further upstream, so no node waits for this run.
         return NO_NOTIFICATIONS
     await audit(session, tenant_id, [retried(parent_id, done)], actor=by.actor, reason=by.reason)
     return done.notifications
 
 
 async def retry_children_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> Notifications:
-    """Run again what failed in runs with which a node goes on; at most `limit` runs.
+    """Re-drive at most `limit` failed child runs that a reset node continues with.
 
-    Under the locks of its letters, of the parent, and its own. One that cannot run again is told to its node as it is.
+    Locks the child's dead letters, the parent, and the child. If the child cannot run again, its failure is applied to
+    the node.
     """
 
     async def again(session: Session, row: Any) -> Notifications:
@@ -169,7 +175,7 @@ async def _node_end(
     *,
     leaving: tuple[str, ...],
 ) -> End:
-    """How a node ends that waited for a run: as that did, with what the flow returns."""
+    """End a node as its child run ended, with the output of the flow."""
     if answer["state"] == "x":
         return await end_taskless(session, run, node_no, TaskState.CANCELED, leaving)
     if answer["state"] == "f":
@@ -184,7 +190,7 @@ async def _node_end(
 
 
 async def run_output(session: Session, catalog: Catalog, run_id: int, snapshot_id: int) -> Any:
-    """What a run returns of what is there now."""
+    """Return the output of a run, as far as its nodes have completed."""
     await catalog.flows.learn([snapshot_id], session)
     plan = catalog.flows.snapshot(snapshot_id).plan
     edges = plan.incoming(RUN_OUTPUT)

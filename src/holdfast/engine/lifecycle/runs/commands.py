@@ -1,7 +1,7 @@
-"""Cancel and retry runs. Each leaves its row in the audit log, in its own transaction.
+"""Cancel and retry runs. Each command is audited in its own transaction.
 
-All take the run's lock first and then never wait for a task: what runs is asked to stop by flag, in transactions
-of its own, and a pass finds what a crash left unasked.
+Each command locks the run first and then never waits for a task. Running tasks are asked to stop by a flag, in separate
+transactions, and a maintenance pass repeats this for tasks that a crash left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def cancel_run(
     reason: str,
     grace_seconds: float,
 ) -> Notifications:
-    """End a run: nothing more is released, what waits ends, what runs is asked to stop."""
+    """Cancel a run: release nothing more, end what waits, and ask running tasks to stop."""
     async with database.transaction() as session:
         done = await cancel_run_in(session, catalog, tenant_id, run_id, actor=actor, reason=reason)
         if done is not None:
@@ -66,7 +66,7 @@ async def cancel_run(
 
 
 class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was ended in a transaction: what to record in it, and whose tasks are to be asked to stop after it."""
+    """A run that was canceled in a transaction: its audit record, and whether its tasks have to be asked to stop."""
 
     run_id: int
     nodes: int
@@ -77,7 +77,7 @@ class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
     async def ask_tasks(
         self, database: Database, catalog: Catalog, tenant_id: int, actor: str, reason: str, grace_seconds: float
     ) -> Notifications:
-        """Cancel its tasks, after the commit. A pass finds what nobody came to ask."""
+        """Cancel the tasks of the run, after the commit. A maintenance pass does it if this process does not."""
         if not self.has_tasks:
             return self.notifications
         who = (actor, reason, grace_seconds)
@@ -87,7 +87,7 @@ class CanceledRun(msgspec.Struct, frozen=True, kw_only=True):
 async def cancel_run_in(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
 ) -> CanceledRun | None:
-    """End a run in the caller's transaction, which also records it; None if there is none to end."""
+    """Cancel a run in the caller's transaction, which also audits it. Return None if there is no run to cancel."""
     found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
     if done is None:
@@ -106,7 +106,7 @@ async def cancel_run_in(
 
 
 async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> Notifications:
-    """Nobody answers the waiting nodes of a canceled run any more, and items that wait their turn never have it."""
+    """End the waiting nodes of a canceled run, and drop the items that have not been released."""
     runs = await lock_runs(session, catalog, [run_id])
     for run in runs:
         run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
@@ -139,7 +139,7 @@ async def cancel_tasks(
 
 
 async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_seconds: float) -> Notifications:
-    """Cancel what canceled runs started: runs of other flows, and tasks that a crash left unasked."""
+    """Cancel what canceled runs started: child runs, and tasks that a crash left out."""
     everything = NO_NOTIFICATIONS
 
     async def tell(row: Any) -> None:
@@ -179,10 +179,10 @@ async def retry_run(
     once: IdempotentRequest | None = None,
     answer: Callable[[Redriven], Any] = lambda done: done,
 ) -> Redriven:
-    """Run again what failed in a run (or `only` one node), with everything downstream of it.
+    """Run the failed nodes of a run again (or `only` one node), with everything downstream of them.
 
-    Letters that stand for what goes again are marked as retrying. Asked `once`, what `answer` makes of it is kept with
-    it, and answers a repetition. `DispatchFailed` if the database failed it as a whole.
+    Dead letters of nodes that run again are marked as retrying. With `once`, the value of `answer` is stored under the
+    idempotency key and returned to a repetition. `DispatchFailed` if the database rejected the whole transaction.
     """
     async with dispatch_transaction(database, RETRY, f"The retry of run {run_id}") as session:
         if once is not None:
@@ -198,7 +198,7 @@ async def retry_run(
 
 
 def retried(run_id: int, done: Redriven) -> Change:
-    """The audited change that ran a run again."""
+    """Return the audit record of a retried run."""
     before: dict[str, Any] = {"generation": done.generation - 1}
     after = {"generation": done.generation, "roots": done.roots[:NAMES_MAX], "reset": len(done.reset)}
     if done.is_resumed:
@@ -207,7 +207,8 @@ def retried(run_id: int, done: Redriven) -> Change:
 
 
 class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a retry of a run would reset, and what those nodes may have done outside: begun, and without an answer."""
+    """The nodes that a retry of a run would reset, and their effects without a receipt and those that were
+    compensated."""
 
     roots: list[str]
     reset: list[str]
@@ -218,7 +219,7 @@ class PlannedRetry(msgspec.Struct, frozen=True, kw_only=True):
 async def plan_retry(
     database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
 ) -> PlannedRetry:
-    """Say what `retry_run` would do now, and change nothing; refused as that would be."""
+    """Return what `retry_run` would do now, without changing anything; raises the same errors."""
     async with database.transaction() as session:
         plan = await plan_redrive(session, catalog, tenant_id, run_id, only=only)
     unknown = await unknown_effects(database, tenant_id, plan.task_ids)
@@ -227,12 +228,12 @@ async def plan_retry(
 
 
 def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, Any]) -> Change:
-    """The audited change of a run."""
+    """Return the audit record of a change of a run."""
     return Change(verb=verb, subject_kind="run", subject_id=str(run_id), before=before, after=after)
 
 
 async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
-    """Say why a run cannot be paused, resumed or canceled."""
+    """Build the error for a run that cannot be paused, resumed or canceled."""
     row = await database.fetchrow(_SEE_RUN, run_id, tenant_id)
     if row is None:
         return no_run(run_id)

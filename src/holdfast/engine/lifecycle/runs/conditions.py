@@ -1,4 +1,4 @@
-"""Conditions: nodes that may go but need not; decided once, on the outputs that are there when they are let go."""
+"""Conditions of nodes, evaluated once, on the outputs that exist when the node is released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.store.database import Session
 
 
 async def fails_condition(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> bool:
-    """Tell whether a node that may go has a condition that does not hold."""
+    """Return whether a released node has a condition that is not met."""
     plan = run.snapshot.plan
     node = plan.nodes[node_no]
     if node.condition is None:
@@ -21,5 +21,5 @@ async def fails_condition(session: Session, catalog: Catalog, run: LockedRun, no
     try:
         return not condition_holds(node, run_input=values.input, outputs=values.outputs, absent=values.absent)
     except Invalid:
-        # Values that cannot be compared are the node's failure: it goes, and its attempt says so.
+        # Values that cannot be compared fail the node: it starts, and its attempt reports the error.
         return False

@@ -1,7 +1,7 @@
-"""What a flow runs, all the way down: its actions' rules and the flows that its nodes run, each with its own snapshot.
+"""Snapshots of nested flows: a flow with the rules of its actions and a snapshot of every flow that its nodes run.
 
-A run never sees a later edit, so a snapshot of a flow names a snapshot of every flow inside it. That is also why no
-flow can run itself: there would be no last one.
+A run never sees a later edit, so the snapshot of a flow refers to snapshots of all flows inside it. For the same reason
+a flow cannot run itself: the recursion would not end.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from holdfast.store.flow_definitions import FlowSnapshot
 FLOW_NESTING_MAX = 50
 
 Find = Callable[[str], FlowDefinition | None]
-"""The definition of a flow by its name, if this process has it."""
+"""Return the definition of a flow by name, if this process has it."""
 
 
 async def snapshot_tree(
     catalog: Catalog, tenant_id: int, definition: FlowDefinition, actions: Mapping[str, ActionRules], find: Find
 ) -> FlowSnapshot:
-    """Keep a validated flow with everything below it; what this process does not know is taken from the database.
+    """Store a validated flow with all nested flows. Flows and actions unknown to this process are read from the
+    database.
 
-    `NotFound` names an action that no worker ever declared, or a flow that nobody has. Outside any transaction.
+    `NotFound` names an action that no worker has declared, or a flow that is not stored. Call it outside any
+    transaction.
     """
     return await _Tree(catalog, tenant_id, actions, find).snapshot(definition, ())
 

@@ -1,10 +1,10 @@
-"""Inputs of nodes: built from their bindings when an attempt is claimed, not stored when the node is released.
+"""Inputs of nodes, built from their bindings when an attempt is claimed, not stored when the node is released.
 
-So a fan-in of ten thousand builds no payload in the transaction that completes it. What an upstream returned never
-changes within a generation, and a node goes when all its upstreams are over, so every attempt sees the same input. With
-`one_success` it goes before that: an attempt sees what has completed when it is claimed, a later one perhaps more. A
-binding that cannot be kept fails that attempt with its own code; the run still ends. What this version cannot read
-costs the attempt it is about, and no other.
+So a fan-in of ten thousand nodes builds no payload in the transaction that completes it. The output of an upstream
+never changes within a generation, and a node is released when all its upstreams have ended, so every attempt gets the
+same input. With `one_success` it is released earlier: an attempt gets what has completed when it is claimed, and a
+later attempt may get more. A binding that cannot be resolved fails the attempt with its own code; the run still ends.
+Data that this version cannot read fails only the attempt that needs it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ log = logging.getLogger("holdfast.exchange")
 async def with_inputs(
     session: Session, catalog: Catalog, claimed: Sequence[Claimed], returned: Returned = NOTHING_RETURNED
 ) -> list[Claimed]:
-    """Give claimed nodes their inputs; plain tasks have theirs. `returned` saves reading what was settled just now.
+    """Return claimed nodes with their inputs; plain tasks have theirs. `returned` saves reading outputs settled just
+    now.
 
-    A node of a run that cannot be read here fails, and may be tried again: another worker may be newer.
+    A node of a run that this version cannot read fails retriably, because another worker may be newer.
     """
     claimed = await readable(session, catalog, claimed)
     try:
@@ -59,7 +60,8 @@ async def with_inputs(
 
 
 async def readable(session: Session, catalog: Catalog, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Those whose policy can be read here. By what rules the others run nobody knows: they are left to their leases."""
+    """Return the tasks whose policy this version can read. The others cannot be run correctly, so their leases
+    expire."""
     if all(catalog.knows_policy(one.policy_id) for one in claimed):
         return claimed
     await catalog.learn((), {one.policy_id for one in claimed}, session=session)
@@ -86,7 +88,7 @@ async def _given(session: Session, catalog: Catalog, claimed: Sequence[Claimed],
 
 
 def _upstreams(runs: Mapping[int, RunValues], nodes: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """Whose outputs these nodes read, each once."""
+    """Yield the upstream nodes whose outputs these nodes read, each once."""
     for run_id, numbers in nodes.items():
         recipe = runs[run_id].plan.recipe
         for upstream in {upstream for node_no in numbers for upstream in recipe(node_no).upstreams}:
@@ -96,7 +98,7 @@ def _upstreams(runs: Mapping[int, RunValues], nodes: Mapping[int, Sequence[int]]
 async def node_input(
     session: Session, catalog: Catalog, run_id: int, node_no: int, item: int | None = None
 ) -> dict[str, Any] | None:
-    """What the bindings of a node (or of one item of it) give now; None if they do not give an input yet."""
+    """Return the input that the bindings of a node (or of one item) give now; None if it cannot be built yet."""
     runs = await read_runs(session, catalog, [run_id])
     values = runs[run_id]
     await read_outputs(session, runs, [(run_id, up) for up in values.plan.recipe(node_no).upstreams])
@@ -108,11 +110,11 @@ async def node_input(
 
 
 Resolved = dict[str, Any] | Failure
-"""A node's input, or why it has none."""
+"""The input of a node, or why it has none."""
 
 
 class MappedNode(NamedTuple):
-    """A node that maps over a list: where its items begin, and what they have in common."""
+    """A node that maps over a list: the id of its first item, and the resolved input common to all items."""
 
     first_id: int
     over: str
@@ -122,7 +124,7 @@ class MappedNode(NamedTuple):
 async def _mapped(
     session: Session, runs: Mapping[int, RunValues], nodes: Mapping[int, Sequence[int]]
 ) -> dict[tuple[int, int], MappedNode]:
-    """Those of the nodes that have items; what all items of one share is resolved once."""
+    """Return those of the nodes that have items. The input that all items share is resolved once."""
     asked = [
         (run_id, node_no)
         for run_id, numbers in nodes.items()
@@ -157,7 +159,7 @@ def _resolve(values: RunValues, node_no: int) -> Resolved:
 def _with_inputs(
     claimed: Sequence[Claimed], runs: Mapping[int, RunValues], mapped: Mapping[tuple[int, int], MappedNode]
 ) -> list[Claimed]:
-    """Inputs of a batch are built one by one and encoded together; if that fails, each is looked at alone."""
+    """Build the inputs of a batch one by one and encode them together; if that fails, encode each alone."""
     nodes = [one for one in claimed if one.run_id is not None]
     given = [_resolved(one, runs, mapped) for one in nodes]
     if all(type(one) is dict for one in given):

@@ -1,7 +1,7 @@
-"""Items: a node that maps over a list is as many tasks, gathered in order when the last is over.
+"""Items: a node that maps over a list runs one task per member and gathers the outputs in order.
 
 Item i of a node is the task `items_first + i`. Its input is the node's input with the list replaced by its i-th member,
-resolved at claim like every other. A paused run lets no further items go, however many of them there are room for.
+resolved at the claim like every other input. A paused run releases no further items, whatever its capacity.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ _STALLED = sql("stalled_items")
 
 RUNS_BATCH = 100
 LOOK_ITEMS = 100
-"""So many items are looked at beyond those there is room for: of a node that runs again, most may be completed."""
+"""How many items are read beyond the free capacity: of a node that runs again, most items may be completed."""
 EVERY = 2**31 - 1
 
 
 async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_no: int, count: int) -> None:
-    """Release a node as `count` tasks, as many at once as it allows; of a failed one only what did not complete."""
+    """Start a node as `count` tasks, limited by its concurrency. A failed node reruns only the items that did not
+    complete."""
     snapshot = run.snapshot
     row = run.progress.mark(node_no, "m")
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    # Looked up, not handed over: a node that a full run held back begins in a later transaction than its reset.
+    # Read from the database, not passed as an argument: a node that was held back begins in a later transaction than
+    # its reset.
     kept = await session.fetchrow(_KEPT_ITEMS, run.row.run_id, node_no, row.generation) if row.generation > 1 else None
     if kept is not None and kept["items"] == count and await session.fetch(_RETRY_ITEMS, *where, row.attempt, *kept):
         await _let_go(session, catalog, run, node_no)
@@ -53,9 +55,9 @@ async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_n
 
 
 async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> None:
-    """Let as many items of a node go as it allows at once and did not complete.
+    """Release as many items that did not complete as the node's concurrency allows.
 
-    Each look begins where the last one ended: all of them together pass over every item once.
+    Each query begins where the last one ended, so together they read every item once.
     """
     lane_id, *rules = await _rules(session, catalog, run, node_no)
     limit = run.snapshot.plan.nodes[node_no].concurrency or EVERY
@@ -69,19 +71,19 @@ async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: i
 
 
 async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> None:
-    """Let items go that a pause held back."""
+    """Release items that a pause held back."""
     for row in await session.fetch(_UNRELEASED, run.row.run_id):
         await _let_go(session, catalog, run, row["node_no"])
 
 
 async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
-    """Items of a canceled run that were not let go never will be; a node of which nothing else is left ends."""
+    """Drop the unreleased items of a canceled run, and end nodes that have no running item left."""
     if nodes := [(run.row.run_id, row["node_no"]) for row in await session.fetch(_UNRELEASED, run.row.run_id)]:
         await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
 
 
 async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> Notifications:
-    """Let items go in runs that were run again and where nobody did; at most `limit` runs."""
+    """Release items of re-driven runs that no other transaction has released; at most `limit` runs."""
 
     async def move(session: Session, row: Any) -> Notifications:
         runs = await lock_runs(session, catalog, [row["run_id"]])
@@ -96,7 +98,7 @@ async def move_items_once(database: Database, catalog: Catalog, *, limit: int = 
 async def count_items(
     session: Session, catalog: Catalog, runs: Iterable[LockedRun], ended: Sequence[tuple[int, int, TaskState]]
 ) -> None:
-    """Count items that are over, as (run, node, end); let further ones go, and end nodes with their last."""
+    """Count ended items, given as (run, node, end). Release further items, and end nodes with their last item."""
     by_id = {run.row.run_id: run for run in runs}
     tally = Counter((run_id, node_no, state) for run_id, node_no, state in ended if run_id in by_id)
     await _count(session, catalog, by_id, sorted({(run_id, node_no) for run_id, node_no, _ in tally}), tally)
@@ -136,7 +138,7 @@ async def _count(
 
 
 async def _next_items(session: Session, catalog: Catalog, run: LockedRun, row: Any) -> list[tuple[Any, ...]]:
-    """The items that take the places of those that ended, where the node limits how many run at once."""
+    """Return the items that replace ended ones, where the node limits how many run concurrently."""
     node_no = row["node_no"]
     if row["was_next"] == row["items_next"]:
         return []
@@ -147,7 +149,7 @@ async def _next_items(session: Session, catalog: Catalog, run: LockedRun, row: A
 
 
 async def _rules(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[int, int, int, int, int]:
-    """Lane, policy, priority and budget of a node's tasks."""
+    """Return lane, policy, priority and budget of a node's tasks."""
     snapshot = run.snapshot
     policy_id = snapshot.policy_ids[node_no]
     await catalog.learn((), [policy_id], session=session)

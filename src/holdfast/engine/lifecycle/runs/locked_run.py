@@ -1,4 +1,4 @@
-"""A run whose lock this transaction holds: what it is, how far it comes, and what is to be written down about it."""
+"""A run that this transaction has locked: its row, its progress, and the changes to write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCK_RUNS = sql("lock_runs")
 
 
 class RunRow(msgspec.Struct, frozen=True, gc=False):
-    """A locked run. Fields in the order of `lock_runs`."""
+    """The row of a locked run. The fields are in the order of the statement `lock_runs`."""
 
     run_id: int
     snapshot_id: int
@@ -35,7 +35,7 @@ class RunRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class LockedRun:
-    """One run in the hands of this transaction."""
+    """The changes that this transaction makes to one locked run."""
 
     __slots__ = (
         "activated",
@@ -56,24 +56,24 @@ class LockedRun:
         self.snapshot = snapshot
         self.progress = Progress(snapshot.plan, generation=row.generation)
         self.completed: list[int] = []
-        """Nodes whose task completed, by number alone: of most ends there is nothing else to say. Not counted yet."""
+        """Nodes whose task completed and that are not counted yet. Their numbers suffice: most ends are completions."""
         self.ends: list[End] = []
-        """Other ends, not counted yet."""
+        """Other ended nodes that are not counted yet."""
         self.left = 0
-        """How many nodes were active and are over."""
+        """How many active nodes ended."""
         self.activated = 0
         """How many nodes became active."""
         self.tasks: list[int] = []
-        """Of these, the ones that become a task."""
+        """The activated nodes that become a task."""
         self.lanes: set[int] = set()
-        """Lanes that got work which is not among `tasks`: items, runs of other flows."""
+        """Lanes that got tasks other than `tasks`: items and tasks of child runs."""
         self.waits: set[int] = set()
-        """Runs of which a node began to wait for an event, which may have come already: this one, or one it started."""
+        """Runs in which a node began to wait for an event that may have arrived before: this run, or a child run."""
         self.told: list[tuple[int, str]] = []
-        """What happened to nodes that no statement of their own tells: the node, and the kind of event."""
+        """Events of nodes that no other statement records: the node and the kind of event."""
 
     def admit(self, node_no: int) -> bool:
-        """Let a node start, or hold it back while the run is paused or full."""
+        """Admit a node, or hold it back while the run is paused or at its limit. Return whether it may start."""
         limit = self.row.max_active
         is_full = limit is not None and self.row.active - self.left + self.activated >= limit
         if self.row.is_paused or is_full:
@@ -83,7 +83,8 @@ class LockedRun:
         return True
 
     def start_all(self, ready: list[int]) -> bool:
-        """Let all these nodes go as tasks, if nothing can hold back or skip any; how it is with nearly every fan."""
+        """Start all these nodes as tasks, if none can be held back or skipped, as in nearly every fan-out. Return
+        whether it did."""
         is_simple, rows = self.snapshot.plan.is_simple, self.progress.rows
         if self.row.max_active is not None or self.row.is_paused or not all(is_simple[one] for one in ready):
             return False
@@ -95,37 +96,37 @@ class LockedRun:
         return True
 
     def start_task(self, node_no: int) -> None:
-        """Let a node go as a task; one that was held back is so no longer."""
+        """Start a node as a task, and mark it as released if it was held back."""
         self.tasks.append(node_no)
         if node_no in self.progress.rows:
             self.progress.mark(node_no, RELEASED)
 
     def has_changed(self) -> bool:
-        """Whether there is anything to write down: an item that ended, say, is counted at its node alone."""
+        """Return whether there is anything to write. The end of an item, for example, is counted at its node alone."""
         progress = self.progress
         return bool(progress.changed or progress.ended or self.tasks or self.told or self.left or self.activated)
 
     def tell_ends(self, ends: list[End]) -> None:
-        """Note the ends that are news: a task's own end was told by the statement that settled it."""
+        """Record events for ended nodes that the settling statement did not record itself."""
         is_task = self.snapshot.plan.is_task
         for node_no, state in ends:
             if not is_task[node_no] or state in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED):
                 self.told.append((node_no, f"task.{state}"))
 
     def room(self) -> int:
-        """How many more nodes may start in a run that has a limit."""
+        """Return how many more nodes may start in a run that has a limit."""
         if self.row.max_active is None or self.row.is_paused or self.row.is_canceled:
             return 0
         return max(0, self.row.max_active - self.row.active + self.left - self.activated)
 
 
 async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> list[LockedRun]:
-    """Lock open runs, in the one order."""
+    """Lock open runs, in the global lock order."""
     return await locked(session, catalog, await session.fetch(_LOCK_RUNS, list(run_ids)))
 
 
 async def locked(session: Session, catalog: Catalog, found: Iterable[Sequence[Any]]) -> list[LockedRun]:
-    """Runs that this transaction has locked, given as the columns of `lock_runs`."""
+    """Return runs that this transaction has locked, from the columns of the statement `lock_runs`."""
     rows = [RunRow(*row[:-2], *map(bool, row[-2:])) for row in found]
     await catalog.flows.learn({row.snapshot_id for row in rows}, session)
     return [LockedRun(row, catalog.flows.snapshot(row.snapshot_id)) for row in rows]

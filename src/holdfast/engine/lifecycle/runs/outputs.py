@@ -1,4 +1,4 @@
-"""Outputs: what completed nodes of runs returned, decoded, with the inputs of those runs."""
+"""Decoded outputs of completed nodes, with the inputs of their runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _FIRST_GENERATION = 1
 
 
 Returned = Mapping[int, bytes]
-"""What tasks returned that were settled a moment ago, by their ids."""
+"""Outputs of tasks that were settled in this exchange, by task id."""
 NOTHING_RETURNED: Returned = {}
 
 
 class RunValues(msgspec.Struct):
-    """What bindings of one run may read. Nodes that were asked for and did not complete are absent."""
+    """The values that bindings of one run may read. Requested nodes that have not completed are in `absent`."""
 
     plan: Plan
     generation: int
@@ -42,8 +42,8 @@ class RunValues(msgspec.Struct):
 
 
 def returned_now(reports: Sequence[Report], settled: Settled) -> Returned:
-    """What the reports of a settled batch returned: what stands on record for them, unless their datasets failed them
-    or the fence did."""
+    """Return the outputs of a settled batch. Reports that the fence refused, or that commit datasets and so may be
+    recorded as failed, are left out."""
     refused = {one.task_id for one in settled.refused}
     return {
         one.task_id: one.outcome.output
@@ -55,8 +55,11 @@ def returned_now(reports: Sequence[Report], settled: Settled) -> Returned:
 def values_at_hand(
     catalog: Catalog, nodes: Mapping[int, Sequence[int]], returned: Returned
 ) -> dict[int, RunValues] | None:
-    """What these nodes read, as numbers by run, if this process has all of it: it met their runs before, and has just
-    settled their upstreams. So the next node of a chain starts without a question to the database."""
+    """Return the values that these nodes read, by run, if this process has all of them; else None.
+
+    It has them if it has loaded the runs before and has just settled all upstream nodes. The next node of a chain then
+    starts without a query.
+    """
     runs: dict[int, RunValues] = {}
     for run_id, numbers in nodes.items():
         if (started := catalog.started.get(run_id)) is None:
@@ -78,14 +81,14 @@ def _values_of(catalog: Catalog, started: Started, generation: int) -> RunValues
 
 
 async def values_of(session: Session, catalog: Catalog, run_id: int, upstreams: Iterable[int] = ()) -> RunValues:
-    """What one run has, with the outputs of some of its nodes."""
+    """Read the values of one run, with the outputs of some of its nodes."""
     runs = await read_runs(session, catalog, [run_id])
     await read_outputs(session, runs, [(run_id, node_no) for node_no in upstreams])
     return runs[run_id]
 
 
 async def read_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> dict[int, RunValues]:
-    """Read what runs were started with, and learn what they run."""
+    """Read the inputs of runs, and load the flow snapshots that they execute."""
     rows = await session.fetch(_READ_RUNS, list(run_ids))
     await catalog.flows.learn({row["snapshot_id"] for row in rows}, session)
     found = {}
@@ -97,7 +100,7 @@ async def read_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) 
 
 
 async def read_outputs(session: Session, runs: Mapping[int, RunValues], asked: Collection[tuple[int, int]]) -> None:
-    """Add the outputs of nodes, asked for once each as (run, node number), to the values of their runs."""
+    """Add the outputs of nodes, each requested once as (run, node number), to the values of their runs."""
     tasks: dict[int, tuple[int, int]] = {}
     special = []
     for node in asked:
@@ -129,7 +132,8 @@ async def read_outputs(session: Session, runs: Mapping[int, RunValues], asked: C
 async def _generations(
     session: Session, runs: Mapping[int, RunValues], nodes: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
-    """Which generation of a node counts, where it is not the first: only nodes of re-driven runs can have another."""
+    """Return the current generation of nodes where it is not the first: only nodes of re-driven runs can have
+    another."""
     redriven = [node for node in nodes if runs[node[0]].generation > _FIRST_GENERATION]
     if not redriven:
         return {}
@@ -147,6 +151,6 @@ def _columns(nodes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 
 async def warm_outputs(session: Session) -> None:
-    """Read nothing."""
+    """Prepare the statements by reading nothing."""
     await session.fetch(_READ_RUNS, [])
     await session.fetch(_READ_OUTPUTS, [])

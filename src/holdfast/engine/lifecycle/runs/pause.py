@@ -1,7 +1,7 @@
-"""Pause and resume runs: a paused run releases no node and no item, and so do the runs that it started.
+"""Pause and resume runs: a paused run and its child runs release no node and no item.
 
-What is queued or runs goes on. Runs of other flows follow in transactions of their own, as with a cancel: a pass pauses
-those whose parent is paused and resumes those that were paused with it, so nobody holds two runs at once.
+Queued and running tasks continue. Child runs follow in separate transactions, as with a cancellation: a pass pauses
+those whose parent is paused and resumes those that were paused with it, so no transaction locks two runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUNS_BATCH = 100
 
 
 async def pause_run(database: Database, tenant_id: int, run_id: int, *, actor: str, reason: str) -> None:
-    """Release nothing more of a run, and of the runs it started, until it is resumed."""
+    """Stop releasing nodes of a run, and of the runs it started, until it is resumed."""
     if not await _pause(database, tenant_id, run_id, actor=actor, reason=reason, is_held=False):
         raise await refused(database, tenant_id, run_id, "paused")
     await hold_children_once(database)
@@ -47,7 +47,8 @@ async def _pause(database: Database, tenant_id: int, run_id: int, *, actor: str,
 async def resume_run(
     database: Database, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
 ) -> Notifications:
-    """Let a paused run go on, and the runs that were paused with it. `Conflict` for one of these."""
+    """Resume a paused run and the runs that were paused with it. `Conflict` for a run that was paused with its
+    parent."""
     async with database.transaction() as session:
         found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
         if found is not None and found["is_held"]:
@@ -59,7 +60,7 @@ async def resume_run(
 
 
 async def _resume(session: Session, catalog: Catalog, found: Any, *, actor: str, reason: str) -> Notifications | None:
-    """Let a locked run go on, if it is paused."""
+    """Resume a locked run; return None if it is not paused."""
     run_id = found["run_id"]
     if await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is None:
         return None
@@ -72,7 +73,7 @@ async def _resume(session: Session, catalog: Catalog, found: Any, *, actor: str,
 
 
 async def hold_children_once(database: Database) -> None:
-    """Pause the runs that paused runs started, and what these started."""
+    """Pause the child runs of paused runs, and their child runs in turn."""
     while rows := await database.fetch(_CHILDREN_TO_HOLD, RUNS_BATCH):
         held = 0
         for row in rows:
@@ -84,7 +85,7 @@ async def hold_children_once(database: Database) -> None:
 
 
 async def free_children_once(database: Database, catalog: Catalog) -> Notifications:
-    """Let runs go on that were paused with the one that started them, now that it goes on."""
+    """Resume runs that were paused with their parent, now that the parent is resumed."""
     everything = NO_NOTIFICATIONS
     while rows := await database.fetch(_CHILDREN_TO_FREE, RUNS_BATCH):
         freed = 0

@@ -1,10 +1,10 @@
-"""Re-drive: run again what failed in a run, and everything downstream of it, as a new generation.
+"""Re-drive a run: run failed nodes and everything downstream of them again, as a new generation.
 
-The one reset that retry, retry of one node and dead letters share. Planned by `core.redrive` under the run's lock, on
-states read under it; what is under way is left alone. What goes, goes by the ordinary release. A node that failed with
-the run it started goes on with that run, in which what failed runs again in a transaction of its own.
-Whoever asks for a run that is paused lifts the pause; a re-drive that nobody asked for leaves it, and what it resets
-waits with the rest.
+Retries of runs, retries of single nodes and dead letters all use this reset. `core` plans it under the run's lock, on
+states read under that lock; nodes that are running are left alone. Reset nodes start through the ordinary release. A
+node that failed because its child run failed continues with that child, whose failed nodes run again in a separate
+transaction. A requested re-drive unpauses a paused run. An automatic one leaves it paused, and the reset nodes wait
+with the others.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ LETTERS_BATCH = 1_000
 
 
 class Redriven(msgspec.Struct, frozen=True):
-    """What was reset, by node name and number, which of these run their items again instead of making new ones, whether
-    a pause was lifted, and what to announce after the commit."""
+    """The result of a re-drive: the reset nodes by name and number, those that rerun their existing items (`keeping`),
+    whether the run was unpaused, and the notifications to send after the commit."""
 
     generation: int
     roots: list[str]
@@ -59,12 +59,12 @@ class Redriven(msgspec.Struct, frozen=True):
     notifications: Notifications
 
     def keeps(self, run_id: int, node_no: int, task_id: int) -> bool:
-        """Whether a task of a reset node goes again: the node's own, or an item that is not replaced."""
+        """Return whether a task of a reset node runs again: the node's own task, or an item that is not replaced."""
         return task_id == run_id + 1 + node_no or node_no in self.keeping
 
 
 class PlannedRedrive(msgspec.Struct, frozen=True):
-    """What would be reset, by node name, and the tasks of those nodes, items among them."""
+    """The nodes that would be reset, by name, and the ids of their tasks, including items."""
 
     roots: list[str]
     reset: list[str]
@@ -83,11 +83,11 @@ async def redrive_run(
     priority: int | None = None,
     lifts_pause: bool = True,
 ) -> Redriven:
-    """Reset what failed (or `only` one node, by name or number) with its descendants and let it go again.
+    """Reset the failed nodes (or `only` one node, by name or number) with their descendants and release them.
 
-    In the caller's transaction. What goes at once goes with another `priority` than its own, if one is named; of a
-    paused run nothing does unless this `lifts_pause`, and then what was held back goes too. `NotFound` without such a
-    run or node; `Conflict` if the run was canceled or has nothing to run again.
+    Runs in the caller's transaction. `priority` replaces the priority of nodes that start at once. A paused run starts
+    nothing unless `lifts_pause`; then nodes that were held back start too. `NotFound` if there is no such run or node;
+    `Conflict` if the run was canceled or has nothing to run again.
     """
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_LOCK_RUN)
     is_resumed = False
@@ -113,9 +113,9 @@ async def redrive_run(
 
 
 def children_of(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Runs that nodes started which are reset: those they go on with, and those in whose place they start others.
+    """Return the child runs of reset nodes: those that the nodes continue with, and those that new runs replace.
 
-    A node that failed with its run, and gets the same input again, goes on with that run.
+    A node continues with its child run if it failed because of that run and gets the same input again.
     """
     number = snapshot.plan.number
     unmoved, reset = ({number[name] for name in names} for names in (plan.unmoved, [one.node for one in plan.resets]))
@@ -131,7 +131,7 @@ def children_of(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> t
 async def plan_redrive(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
 ) -> PlannedRedrive:
-    """What `redrive_run` would reset now; it raises what that would raise. Changes nothing, and locks nothing."""
+    """Return what `redrive_run` would reset now; raises the same errors. Changes and locks nothing."""
     found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_SEE_RUN)
     reset = {one.node for one in plan.resets}
     names = [node.name for node in catalog.flows.snapshot(found["snapshot_id"]).plan.nodes]
@@ -153,7 +153,8 @@ async def plan_redrive(
 async def _plan(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None, *, read: str
 ) -> tuple[Any, Redrive, list[Any]]:
-    """Plan a re-drive: the run as `read` (under its lock, or only seen), what to reset, and where its nodes stand."""
+    """Plan a re-drive. Return the run, read by `read` with or without its lock, the plan, and the states of its
+    nodes."""
     found = await session.fetchrow(read, run_id, tenant_id)
     if found is None:
         raise no_run(run_id)
@@ -205,7 +206,8 @@ async def _reopen(
         await session.fetch(_KEEP_ITEMS, items, run.row.generation)
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
-    # What keeps its place behind them was let go before: without a row it would be again when its upstream ends again.
+    # Nodes downstream that are not reset have been released before. Without a row they would be released again when
+    # their upstream ends again.
     for kept in {down for one in numbers for down in snapshot.plan.downstream[one]}.difference(numbers):
         if by_number[kept]["state_code"] is None:
             run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
@@ -213,20 +215,21 @@ async def _reopen(
 
 
 def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
-    """The tasks among some nodes that stand completed: they count as such until they are reset."""
+    """Return the ids of completed tasks among some nodes; they are counted as completed until the reset."""
     among = set(numbers)
     done = (row for row in rows if row["node_no"] in among and row["state"] == "completed" and not row["is_taskless"])
     return [str(row["task_id"]) for row in done]
 
 
 def _with_items(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
-    """Nodes that failed with their items, and get the same list again: they go on with those that did not complete."""
+    """Return nodes that failed because of their items and get the same list again: only items that did not complete
+    rerun."""
     unmoved = {snapshot.plan.number[name] for name in plan.unmoved}
     return [row for row in rows if row["node_no"] in unmoved and row["state_code"] == "f" and row["items"]]
 
 
 def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:
-    """Put one node back, and do what its counters say."""
+    """Reset one node, and start or end it if its counters allow."""
     counts = reset.counts
     row = NodeRow(
         node_no,

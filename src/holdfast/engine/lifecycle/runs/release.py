@@ -1,7 +1,7 @@
-"""Release: what follows from nodes that ended, in the transaction that ended them.
+"""Release: advance runs after nodes ended, in the transaction that ended them.
 
-Under the locks of their runs: counters of downstream nodes, the tasks that may go now, and the end of the run with its
-last node. The order of locks is task, run, node; one run's graph is changed by one transaction at a time.
+Under the locks of their runs: update the counters of downstream nodes, enqueue the tasks that are ready, and end a run
+with its last node. The lock order is task, run, node; one transaction at a time changes the graph of a run.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _ADVANCE_RUNS = sql("advance_runs")
 _KEEP_COUNTS = sql("keep_counts")
 
 WRITTEN_HERE = frozenset({BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED})
-"""States of nodes that are written at the end of an advance; the others were when the node began or ended."""
+"""Node states that are written at the end of an advance; the others are written when the node begins or ends."""
 
 
 NodeEnd = tuple[int, int, int, TaskState]
-"""A task of a run that is over: the task, its run, the number of its node, and how it ended. A plain tuple: they come
-by the thousand, out of columns."""
+"""An ended task of a run: task id, run id, node number and final state. A plain tuple, because thousands of them are
+read from columns."""
 
 
 async def end_nodes(
     session: Session, catalog: Catalog, ends: Iterable[NodeEnd], rows: Iterable[Sequence[Any]] | None = None
 ) -> Notifications:
-    """Count nodes that are over, let go what waited for them, and end runs that have nothing left.
+    """Count ended nodes, release the nodes that waited for them, and end runs that have no nodes left.
 
-    `rows` are their runs, if they are locked already.
+    `rows` are the runs of these nodes, if they are locked already.
     """
     completed: defaultdict[int, list[int]] = defaultdict(list)
     others: defaultdict[int, list[End]] = defaultdict(list)
@@ -63,7 +63,7 @@ async def end_nodes(
 
 
 async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) -> Notifications:
-    """Follow the ends of locked runs wave by wave, then write everything in one statement."""
+    """Process the ended nodes of locked runs wave by wave, then write all changes in one statement."""
     moving = [run for run in runs if run.completed or run.ends or run.progress.ready]
     while moving:
         await _read_rows(session, moving)
@@ -81,7 +81,8 @@ async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun])
 
 
 async def take_up_all(session: Session, catalog: Catalog, run: LockedRun) -> None:
-    """Let go whatever a pause held back, items and nodes, but what is in hand already; an `advance` follows."""
+    """Release the items and nodes that a pause held back, except nodes that are already loaded. The caller then calls
+    `advance`."""
     await let_items_go(session, catalog, run)
     for row in await session.fetch(_HELD_NODES, run.row.run_id, EVERY):
         if row["node_no"] not in run.progress.rows:
@@ -90,12 +91,12 @@ async def take_up_all(session: Session, catalog: Catalog, run: LockedRun) -> Non
 
 
 async def _take_up_held(session: Session, run: LockedRun) -> bool:
-    """Let nodes go that a run with a limit held back, as far as there is room again."""
+    """Release nodes that were held back by the run's limit, as far as there is capacity again."""
     if not (room := run.room()):
         return False
     rows = run.progress.rows
     held = {node_no for node_no, row in rows.items() if row.state == HELD}
-    # More than there is room for: some of them are known here already, and maybe let go a moment ago.
+    # Read more rows than there is capacity for: some nodes are already loaded, and may have just been released.
     for row in await session.fetch(_HELD_NODES, run.row.run_id, room + len(rows)):
         if row["node_no"] not in rows:
             rows[row["node_no"]] = NodeRow(*row)
@@ -105,7 +106,7 @@ async def _take_up_held(session: Session, run: LockedRun) -> bool:
 
 
 async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> None:
-    """Start the nodes let go, unless a condition skips them or the run holds them back."""
+    """Start the released nodes, unless a condition skips them or the run holds them back."""
     ready, run.progress.ready = run.progress.ready, []
     if run.start_all(ready):
         return
@@ -128,7 +129,7 @@ async def _start_ready(session: Session, catalog: Catalog, run: LockedRun) -> No
 
 
 async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
-    """Read what is remembered of the nodes that the ends concern."""
+    """Read the stored state of the nodes that the ends affect."""
     asked = [(run, unknown) for run in runs if (unknown := run.progress.unknown(run.completed, run.ends))]
     if not asked:
         return
@@ -173,7 +174,7 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
 
 
 def _columns(width: int, rows: Iterable[tuple[Any, ...]]) -> Sequence[list[Any] | None]:
-    # Null instead of an empty array: most are empty at a hop of a chain, and each costs the driver microseconds.
+    # Pass null instead of an empty array: in a chain most are empty, and each costs the driver microseconds.
     return [list(column) for column in zip(*rows, strict=True)] or [None] * width
 
 
@@ -183,7 +184,7 @@ def _node_columns(run: LockedRun, row: NodeRow) -> tuple[Any, ...]:
 
 
 class _Span(NamedTuple):
-    """Neighbours that go as tasks and are alike: a fan of thousands is one."""
+    """Consecutive nodes that become equal tasks; a fan-out of thousands is one span."""
 
     run: LockedRun
     first: int
@@ -233,6 +234,6 @@ def _run_columns(run: LockedRun) -> tuple[int, int, int, int, int]:
 
 
 async def warm_release(session: Session) -> None:
-    """Release nothing."""
+    """Prepare the release statements by releasing nothing."""
     await session.fetch(_READ_NODES, [], [])
     await session.fetch(_ADVANCE_RUNS, *[None] * 30)

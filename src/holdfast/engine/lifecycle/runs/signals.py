@@ -1,9 +1,9 @@
-"""Signals: events from outside that nodes wait for, and the deadline of a wait.
+"""Signals: events from outside that nodes wait for, and timeouts of waits.
 
-An event is kept, then delivered; a wait begins, then looks for events. Whoever comes second finds the other, because
-both look after their commit; a pass lies beneath. An event that came while its run was already there, or the run that
-started it, is never missed, and no run takes the same event for two waits. Approvals are answered in `approvals`; an
-answer that came early is delivered here. An event that a person sends leaves a row in the audit log.
+A sender stores the event and then delivers it; a waiting node stores its wait and then searches for events. Both search
+after their commit, so the second one finds the first; a maintenance pass covers crashes. An event that arrives while
+its run, or the run's parent, exists is never missed, and no run uses one event for two waits. `approvals` handles the
+answers to approvals; an answer that came early is delivered here. An event that an operator sends is audited.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WAITING_NODE = sql("waiting_node")
 
 WAITS_BATCH = 500
 LOOK_WAITS = 1_000
-"""A pass looks at so many waits, and the next one at those behind them: it finds what a crash left undelivered."""
+"""How many waits a pass reads; the next pass continues after them. It finds events that a crash left undelivered."""
 START = (0, -1)
 WAITS_TOLD = 100
 REJECTED_CODE = "approval_rejected"
@@ -51,7 +51,7 @@ WAITING = ("w",)
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that is kept; `waits` are the first of those that it found waiting. More may come to wait for it."""
+    """A stored event. `waits` are the first of the nodes that waited for it; others may wait for it later."""
 
     wait_key: str
     waits: list[WaitView]
@@ -67,7 +67,7 @@ async def send_signal(
     run_id: int | None = None,
     actor: str = "",
 ) -> Notifications:
-    """Keep an event and give it to whoever waits for it now."""
+    """Store an event and deliver it to the nodes that wait for it now."""
     _require_event(wait_key)
     async with database.transaction() as session:
         if run_id is not None:
@@ -88,7 +88,7 @@ async def send_by_hand(
     reason: str,
     once: IdempotentRequest | None = None,
 ) -> tuple[Sent, Notifications]:
-    """The same for a person: it tells who waited, and leaves a row in the audit log."""
+    """Send an event for an operator: also return the nodes that waited for it, and audit it."""
     _require_event(wait_key)
     async with database.transaction() as session:
         if once is not None:
@@ -116,7 +116,7 @@ def _require_event(wait_key: str) -> None:
 
 
 async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
-    """Under its lock, so that a run does not end between the question and the event."""
+    """Check that the run is open, under its lock, so that it does not end before the event is stored."""
     run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
     if run is None:
         raise no_run(run_id)
@@ -128,19 +128,19 @@ async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
 async def _deliver_sent(
     database: Database, catalog: Catalog, tenant_id: int, wait_key: str, run_id: int | None
 ) -> Notifications:
-    """End waits for an event that was sent: to one run and to what it started, or to whoever waits for its like."""
+    """End the waits for an event that was sent to one run and its child runs, or to all waits with its key."""
     if run_id is not None:
         return await deliver_to_runs(database, catalog, await database.fetchval(_OPEN_RUNS_BELOW, run_id))
     return await _deliver(database, catalog, tenant_id, wait_key, None, None, None, None, None)
 
 
 async def deliver_to_runs(database: Database, catalog: Catalog, run_ids: Iterable[int]) -> Notifications:
-    """End waits of some runs whose event came."""
+    """End the waits of some runs whose event has arrived."""
     return await _deliver(database, catalog, None, None, list(run_ids), None, None, None, None)
 
 
 class SignalsDelivered(msgspec.Struct, frozen=True):
-    """What followed from a look at waits, and behind which one the next look begins."""
+    """The result of a delivery pass: notifications, and the wait after which the next pass begins."""
 
     notifications: Notifications
     after: tuple[int, int]
@@ -149,10 +149,10 @@ class SignalsDelivered(msgspec.Struct, frozen=True):
 async def deliver_once(
     database: Database, catalog: Catalog, *, after: tuple[int, int] = START, limit: int = LOOK_WAITS
 ) -> SignalsDelivered:
-    """End waits whose event came, of the next `limit` that there are."""
+    """End waits whose event has arrived, among the next `limit` waits."""
     edge = await database.fetchrow(_WAIT_EDGE, *after, limit)
     if edge is None:
-        # Nobody waits, as nearly always: to plan the look itself would cost more than all the other passes.
+        # Usually no node waits; planning the delivery query would then cost more than all the other passes.
         return SignalsDelivered(NO_NOTIFICATIONS, START)
     last = (edge["run_id"], edge["node_no"])
     notifications = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
@@ -167,7 +167,7 @@ async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int
 
 
 async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> Notifications:
-    """End waits whose deadline passed, at most `limit`."""
+    """End at most `limit` waits whose deadline has passed."""
 
     async def expire(session: Session, row: Any) -> Notifications:
         return await _end_wait(session, catalog, row["run_id"], row["node_no"], None)
@@ -196,7 +196,7 @@ async def _end_wait(
 
 
 async def take(session: Session, run: LockedRun, node_no: int, signal: Any) -> End:
-    """The event's payload is the node's output; an approval that was not given fails the node."""
+    """Complete the node with the payload of the event as its output; a rejected approval fails the node."""
     node = run.snapshot.plan.nodes[node_no]
     if node.config.get("approval") is True:
         payload = json_codec.decode(signal["payload"])

@@ -1,7 +1,7 @@
-"""Start: make runs of a flow, one or thousands, each from its own input.
+"""Start runs of a flow, one or thousands, each with its own input.
 
-A run takes its ids, its row and its first tasks in one transaction: there is no run without a way to go on. A flow
-whose first nodes are all plain tasks starts any number of runs in one statement.
+One transaction takes the ids of a run and inserts its row and its first tasks, so no run exists that cannot advance. If
+the first nodes of a flow are all plain tasks, one statement starts any number of runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REPEATS_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What one start may say differently from its flow."""
+    """The options in which one start may differ from its flow."""
 
     max_active: int | None = None
     priority: int | None = None
@@ -53,7 +53,7 @@ async def snapshot_of(
     actions: Mapping[str, ActionRules],
     children: Mapping[str, FlowSnapshot] = MappingProxyType({}),
 ) -> FlowSnapshot:
-    """Keep a validated flow, and intern it with what its nodes run under now. Outside any transaction.
+    """Store a validated flow and intern it with the current rules of its nodes. Call it outside any transaction.
 
     `actions` has the rules of every action, `children` a snapshot of every flow that its nodes name.
     """
@@ -95,9 +95,10 @@ def _policy_of(node: Node, rules: ActionRules) -> RetryPolicy:
 async def start(
     database: Database, catalog: Catalog, snapshot: FlowSnapshot, inputs: Sequence[bytes], options: RunOptions
 ) -> tuple[list[int], Notifications]:
-    """Start one run per input, or none; under a key the one run that it stands for.
+    """Start one run per input, or none; with a key, return the one run that the key belongs to.
 
-    Keyed, it is repeated after a broken connection: a key that was accepted is found, and nothing starts again.
+    With a key the start is repeated after a broken connection: a key that was accepted is found, and no second run
+    starts.
     """
     await catalog.allowance.require(snapshot.tenant_id, len(inputs), key=options.key)
     for repeats_left in reversed(range(1 if options.key is None else _REPEATS_MAX)):
@@ -113,7 +114,7 @@ async def start(
 async def start_within(
     session: Session, catalog: Catalog, snapshot: FlowSnapshot, inputs: Sequence[bytes], options: RunOptions
 ) -> tuple[list[int], Notifications]:
-    """The same in the caller's transaction, which answers for what the key stood for when it committed."""
+    """Start runs in the caller's transaction."""
     if options.key is None:
         return await start_runs(session, catalog, snapshot, inputs, options)
     [encoded] = inputs
@@ -124,11 +125,12 @@ async def start_within(
 async def _start_keyed(
     session: Session, catalog: Catalog, snapshot: FlowSnapshot, encoded: bytes, options: RunOptions
 ) -> tuple[int, Notifications]:
-    # No action can have this name, so a key of a task never passes for one of a run. The version is left out: what was
-    # asked for under a key is asked for again, whatever became of the flow meanwhile.
+    # No action can have this name, so the key of a task never matches the key of a run. The flow version is left out: a
+    # repeated request matches even if the flow has changed since.
     asked = f"flow {snapshot.plan.name}"
     tenant_id, key = snapshot.tenant_id, options.key
-    # A key that was found, and whose run is deleted before it is read, is free again: then it is asked for again.
+    # The run of a key may be deleted after the key was found and before it is read. The key is then free again, so the
+    # start is repeated.
     for _ in range(_REPEATS_MAX):
         run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
         if run_id is not None:
@@ -158,9 +160,10 @@ async def start_runs(
     *,
     first_id: int | None = None,
 ) -> tuple[list[int], Notifications]:
-    """Start one run per input, in the caller's transaction; answers their ids, and what to announce after it.
+    """Start one run per input in the caller's transaction. Return the run ids and the notifications to send after the
+    commit.
 
-    `first_id` begins a span of ids that the caller took for them.
+    `first_id` begins a span of ids that the caller reserved for them.
     """
     plan = snapshot.plan
     is_plain = options.max_active is None and all(plan.is_simple[node_no] for node_no in plan.roots)

@@ -1,7 +1,7 @@
 """Nodes that run no task of their own: items of a list, a run of another flow, a wait for an event.
 
-Each starts and ends under the lock of its run. One that cannot even start (its list is no list) fails on the spot, with
-an attempt that tells the story and a dead letter; the run still ends.
+Each starts and ends under the lock of its run. A node that cannot start (its list is no list, for example) fails at
+once, with an attempt that records the cause and a dead letter; the run still ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _END_SPECIAL = sql("end_special")
 _RECORD_NODE_FAILURE = sql("record_node_failure")
 
 FRESH = ("b", "h", "r")
-"""What a node may be that fails or completes before it could begin."""
+"""The states of a node that may fail or complete before it has begun."""
 APPROVAL_PREFIX = f"{APPROVAL}:"
 STATE_CODES = {
     TaskState.COMPLETED: "c",
@@ -41,7 +41,7 @@ LETTERS_BATCH = 100
 
 
 async def start_taskless(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
-    """Begin a node that was let go; answers its end if it is over at once."""
+    """Begin a released node. Return its end if it ends at once."""
     from holdfast.engine.lifecycle.runs.children import begin_child, go_on
 
     plan, run_id = run.snapshot.plan, run.row.run_id
@@ -73,9 +73,9 @@ async def start_taskless(session: Session, catalog: Catalog, run: LockedRun, nod
 
 
 def wait_key_of(node: Node, given: dict[str, object], run_id: int) -> str:
-    """What an event must be called to answer a waiting node: its name, with its key if it has one.
+    """Return the event key that a waiting node expects: the event name, with the node's key if it has one.
 
-    An approval is for one run and one node, whoever gives it. `Invalid` if no event could be called so.
+    An approval key names one run and one node. `Invalid` if no event can have this key.
     """
     if node.config.get("approval") is True:
         return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
@@ -101,7 +101,7 @@ async def end_taskless(
     output: bytes | None = None,
     signal_id: int | None = None,
 ) -> End:
-    """Write down how a node without a task ended; `leaving` are the states it may be in."""
+    """Record the end of a node without a task; `leaving` are the states in which it may be."""
     row = run.progress.mark(node_no, STATE_CODES[state])
     where = (run.row.run_id, node_no, run.row.tenant_id, STATE_CODES[state], row.generation, row.attempt)
     done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
@@ -121,9 +121,9 @@ async def fail_taskless(
     message: str,
     parks: bool = True,
 ) -> End:
-    """Fail a node that has no task, with an attempt that tells why.
+    """Fail a node that has no task, with an attempt that records the cause.
 
-    It has a dead letter, unless what failed has one further down.
+    It gets a dead letter, unless `parks` is False because the failed work has one of its own.
     """
     row = run.progress.mark(node_no, "f")
     story = (code, message, REASON, f"Not retried: {message}")

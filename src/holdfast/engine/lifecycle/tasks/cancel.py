@@ -1,4 +1,4 @@
-"""Cancel: unstarted tasks end at once, running ones are asked to stop. Each leaves its row in the audit log."""
+"""Cancel tasks: unstarted tasks end at once, running ones are asked to stop. Each cancellation is audited."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LOCATE_TASK = sql("locate_task")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancellation:
-    """Per task: `canceled` at once or `canceling` (asked to stop). Tasks already over are absent.
+    """The result per task: `canceled` at once, or `canceling` (asked to stop). Tasks that had ended are absent.
 
-    `before` says what each of them was; `notifications` is to be told after the commit.
+    `before` has the previous state of each task; `notifications` are to be published after the commit.
     """
 
     states: dict[int, str]
@@ -42,7 +42,7 @@ async def cancel(
     reason: str,
     actor: str,
 ) -> Cancellation:
-    """Cancel tasks: unstarted ones end at once, running ones are asked to stop."""
+    """Cancel tasks and audit it: unstarted tasks end at once, running ones are asked to stop."""
     async with database.transaction() as session:
         done = await cancel_in(
             session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
@@ -71,7 +71,7 @@ async def cancel_in(
     reason: str,
     actor: str,
 ) -> Cancellation:
-    """The same in the caller's transaction, which also records it: here it is only done."""
+    """Cancel tasks in the caller's transaction. The caller writes the audit records."""
     rows = await session.fetch(_CANCEL, list(task_ids), tenant_id, grace_seconds, reason, actor)
     ends: list[NodeEnd] = [
         (row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED) for row in rows if row["run_id"] is not None
@@ -88,7 +88,7 @@ async def cancel_in(
 
 
 async def not_cancelable(database: Database, tenant_id: int, task_id: int) -> HoldfastError:
-    """Why a task was left alone by `cancel`: it is over, it has not begun, or there is none."""
+    """Build the error for a task that `cancel` left alone: it ended, it has not begun, or it does not exist."""
     row = await database.fetchrow(_RESULTS, [task_id], tenant_id)
     if row is not None:
         return Conflict(f"Task {task_id} is already {row['state']}.", code="task_over", state=row["state"])

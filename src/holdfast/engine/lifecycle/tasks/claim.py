@@ -1,7 +1,7 @@
-"""Claim: choose lanes from cached heads, then take tasks in one statement.
+"""Claim tasks: choose lanes from cached lane heads, then claim in one statement.
 
-`Claimer` belongs to one worker. Its heads may be stale: the statement finds less, and the next look is fresh. Limited
-queues, and actions on trial, are counted under a lock that ends with the transaction.
+A `Claimer` belongs to one worker. Its cached heads may be stale: then the statement finds fewer tasks, and the next
+query refreshes them. Limited queues and actions on trial are counted under a lock that ends with the transaction.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _TALLY_STARTS = sql("tally_starts")
 
 HEADS_SECONDS_MAX = 0.2
 UNSEEN_MAX = 32
-"""How often in a row a worker tries lanes that it was told of before it looks at all of them again."""
+"""How many times in a row a worker claims from notified lanes without a query of all lanes."""
 HELD_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerIdentity:
-    """Who claims, and what it is able to run. `queues` None means every queue."""
+    """The worker that claims, and the actions and queues that it serves. `queues` None means every queue."""
 
     worker_id: int
     actions: list[str]
@@ -50,16 +50,16 @@ class WorkerIdentity:
 
 
 class Claimer:
-    """One worker's view of where work is."""
+    """One worker's cache of the lanes that have claimable tasks."""
 
     def __init__(self, identity: WorkerIdentity) -> None:
         self.identity = identity
         self.may_have_more = True
         self.has_plenty = False
-        """The last claim got all it wanted: there was work for more."""
+        """Whether the last claim got all it wanted, so more tasks may be queued."""
         self.has_missed = False
-        """The last look saw work that could not be taken, because others hold its row or count its limit just now. No
-        wake-up may follow when they let go: somebody has to look again soon."""
+        """Whether the last query returned tasks that could not be claimed, because other transactions have locked the
+        row or its limit. Their release may send no notification, so the worker has to query again soon."""
         self._heads: list[LaneHead] = []
         self._usual: dict[int, int] = {}
         self.guarded: set[int] = set()
@@ -68,21 +68,24 @@ class Claimer:
         self._seen_at = float("-inf")
         self._unseen = 0
         self._floors: dict[Row, int] = {}
-        """Where this worker left off, while looks at everything are slow: below, it found nothing or took it."""
+        """Where this worker stopped in each lane, while queries of all lanes are slow: below, it found or left no
+        task."""
         self._sweep_at = float("-inf")
         self._slow_looks = 0
-        # Workers that take one task and leave begin at different places too: together they go round the lanes.
+        # Workers that claim one task and exit also start at different lanes, so that together they serve all of them.
         self._slot = identity.worker_id
 
     def forget(self) -> None:
-        """A wake-up came: look again at the next claim."""
+        """Expire the cached heads, so that the next claim queries again."""
         self._seen_at = float("-inf")
 
     def expect(self, lanes: Sequence[int], *, now: float) -> None:
-        """A wake-up named lanes: try them unseen, at the priority they had last, before looking at all of them.
+        """Cache the lanes that a notification named, at their last known priority, so that the next claim needs no
+        query.
 
-        Wrong in any way, it finds nothing and the look follows; right, it saves an idle worker a round trip. Who has
-        plenty to do looks in time, and so does now and then who is told of work without end: others wait as well.
+        A wrong guess finds nothing, and the query follows; a right one saves an idle worker a round trip. A worker with
+        plenty to do skips this, and after `UNSEEN_MAX` guesses in a row the next claim queries all lanes, so that the
+        others are served too.
         """
         if self._is_fresh(now) and self._add(lanes):
             return
@@ -93,7 +96,7 @@ class Claimer:
             self._unseen += 1
 
     def hear(self, lanes: Iterable[int], *, now: float) -> None:
-        """Work of these lanes was released in this very transaction: try them beside what is known already."""
+        """Add lanes that got tasks in this very transaction to the cached heads."""
         if self._is_fresh(now):
             self._add(lanes)
         else:
@@ -103,7 +106,7 @@ class Claimer:
         return now - self._seen_at <= HEADS_SECONDS_MAX
 
     def _add(self, lanes: Iterable[int]) -> bool:
-        """Try these lanes too; False if none of them ever had work for this worker."""
+        """Add lanes to the cached heads. Return False if none of them ever had a task for this worker."""
         expected = self._expected(lanes)
         known = {head.lane_id for head in self._heads}
         if not self._gates:
@@ -114,9 +117,10 @@ class Claimer:
         return [LaneHead(lane_id=one, priority=self._usual[one], task_id=0) for one in lanes if one in self._usual]
 
     async def claim(self, session: Session, want: int, *, now: float) -> list[Claimed]:
-        """Take at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads.
+        """Claim at most `want` tasks. `now` is the worker's monotonic clock; it only ages the cached heads.
 
-        What cached heads give is answered at once, so that it starts; the next claim sees whether there is more.
+        Tasks found through cached heads are returned at once, so that they start; the next claim finds out whether
+        there are more.
         """
         if claimed := await self.claim_known(session, want, now=now):
             await self.count_starts(session, claimed)
@@ -129,7 +133,8 @@ class Claimer:
         return claimed
 
     async def claim_known(self, session: Session, want: int, *, now: float) -> list[Claimed]:
-        """Take what cached heads give, without a look and without waiting for any lock. `count_starts` follows."""
+        """Claim from cached heads only: no query of the lanes, and no wait for a lock. The caller then calls
+        `count_starts`."""
         self.may_have_more = True
         if want == 0 or self._gates or not self._is_fresh(now):
             return []
@@ -146,7 +151,8 @@ class Claimer:
             return await self._take_gated(session, want)
 
     async def count_starts(self, session: Session, claimed: Sequence[Claimed]) -> None:
-        """Count first attempts where a quota allows a share of them. A crash before it costs that share a little."""
+        """Count first attempts for quotas that allow retries as a share of them. A crash before this loses a little of
+        the share."""
         if self._shared:
             firsts = (one.lane_id for one in claimed if one.lane_id in self._shared and is_first(one))
             await tally_starts(session, firsts)
@@ -180,7 +186,7 @@ class Claimer:
         return await session.fetch(_LANE_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)
 
     def _raise_floors(self, rows: Sequence[Any]) -> None:
-        """What was taken is behind: the next claim begins there, and so does the next look."""
+        """Move the floors past the claimed tasks, so that the next claim and the next query begin there."""
         for row in rows:
             place = (row["lane_id"], row["priority"], row["run_id"] is not None)
             if place in self._floors:
@@ -198,7 +204,7 @@ class Claimer:
         ]
 
     async def _take(self, session: Session, want: int, rooms: dict[Gate, int]) -> list[Claimed]:
-        """Ask head after head until enough is taken or every head has been asked in vain. `rooms` shrink as it goes."""
+        """Claim from head after head until enough tasks are claimed or no head is left. Decrements `rooms`."""
         claimed: list[Claimed] = []
         heads, found = self._heads, set[Row]()
         while self._heads and len(claimed) < want:
@@ -209,7 +215,7 @@ class Claimer:
             rows = await self._fetch(session, allowed, rooms)
             claimed += [Claimed(*row[:-1]) for row in rows]
             found.update(_row_of(row) for row in rows)
-            # A slot whose owner had nothing is dealt again.
+            # A slot whose lane had no task is offered again.
             self._slot += len(rows)
             if self._floors:
                 self._raise_floors(rows)
@@ -221,7 +227,7 @@ class Claimer:
         return claimed
 
     def _drop_spent(self, takes: Sequence[Take], rows: Sequence[Any], rooms: dict[Gate, int]) -> None:
-        """Ask no more where there was less than asked for, or no room for it."""
+        """Drop the heads that gave less than requested or had no capacity left."""
         taken = Counter(map(_row_of, rows))
         for (lane_id, _, _), count in taken.items():
             for gate in self._gates.get(lane_id, ()):
@@ -231,7 +237,7 @@ class Claimer:
         self.forget()
 
     async def _fetch(self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]) -> Sequence[Any]:
-        """The tasks taken, as `Claimed` has them, each with its priority."""
+        """Return the claimed rows: the fields of `Claimed`, each followed by its priority."""
         if not takes:
             return []
         return await session.fetch(
@@ -249,7 +255,8 @@ class Claimer:
         )
 
     async def _take_gated(self, session: Session, want: int) -> list[Claimed]:
-        """Take while holding the locks of every gate in sight that nobody else holds: no claimer waits for another."""
+        """Claim while holding the locks of all limits that are free. A limit that another claimer has locked is
+        skipped, so no claimer waits for another."""
         gates = {gate for closing in self._gates.values() for gate in closing}
         queue_ids = sorted(number for kind, number in gates if kind == "queue")
         breaker_ids = sorted(number for kind, number in gates if kind == "breaker")
@@ -275,7 +282,7 @@ class Claimer:
 
 
 def _heads_in(row: Any) -> list[LaneHead]:
-    """The oldest task of a lane and priority, and the oldest node behind it."""
+    """Return the oldest task of a lane and priority, and the oldest node after it."""
     lane_id, priority, task_id, is_node, node_id = row[:5]
     heads = [LaneHead(lane_id=lane_id, priority=priority, task_id=task_id, is_node=is_node)]
     if node_id is not None:
@@ -284,7 +291,7 @@ def _heads_in(row: Any) -> list[LaneHead]:
 
 
 def _first_of_each(heads: Iterable[LaneHead]) -> list[LaneHead]:
-    """Heads of parts of a lane: the oldest of each row. Without parts there is one of each."""
+    """Return the oldest head of each row; a lane that was queried in parts has several."""
     found: dict[Row, LaneHead] = {}
     for head in heads:
         known = found.get(head.row)
@@ -301,30 +308,31 @@ def _gates_in(row: Any) -> list[Gate]:
 
 
 async def sees_work(session: Session, identity: WorkerIdentity) -> bool:
-    """Whether anything is queued that this worker may run. Taking it may still fail: others, limits, trials."""
+    """Return whether any task is queued that this worker may run. A claim may still fail: other workers, limits,
+    trials."""
     return bool(await session.fetch(_LANE_HEADS, identity.actions, identity.queues, identity.worker_id))
 
 
 def is_first(claimed: Claimed) -> bool:
-    """Whether it is no retry. An attempt that was handed back does not count as one."""
+    """Return whether this is a first attempt. An attempt that was released does not count as a retry."""
     return claimed.retries + claimed.losses == 0
 
 
 async def tally_starts(session: Session, lane_ids: Iterable[int]) -> None:
-    """Count first attempts, each by its lane, for the quotas that allow a share of them."""
+    """Count first attempts per lane, for quotas that allow retries as a share of them."""
     if firsts := Counter(lane_ids):
         await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
 
 
 def _row_of(row: Any) -> Row:
-    """The place in the queue that a task was taken from."""
+    """Return the row (lane, priority, node or not) that a task was claimed from."""
     return row["lane_id"], row["priority"], row["run_id"] is not None
 
 
 async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
-    """What limited tenants may start now, counted under a lock that the caller has until its transaction ends."""
+    """Return how many tasks limited tenants may start, counted under locks that last until the transaction ends."""
     rows = await session.fetch(_REMAINING_TENANT_CAPACITY, tenant_ids)
-    # A limit lifted since the look leaves no row: as much room as anybody asks for.
+    # A limit that was removed since the query has no row: the tenant is unlimited.
     found = {row["tenant_id"]: max(0, row["room"]) for row in rows}
     return {("tenant", one): found.get(one, HELD_MAX) for one in tenant_ids}
 
@@ -335,7 +343,8 @@ def _room(row: Any) -> int:
 
 
 async def has_room(session: Session, found: Any) -> bool:
-    """Whether a limited tenant and queue may start one more, under their locks. Who starts it spends it."""
+    """Return whether a limited tenant and queue may start one more task, under their locks. `spend_room` follows the
+    start."""
     if found["is_tenant_limited"]:
         await session.fetch(_LOCK_TENANT_LIMIT, found["tenant_id"])
         rooms = await _tenant_rooms(session, [found["tenant_id"]])
@@ -348,15 +357,16 @@ async def has_room(session: Session, found: Any) -> bool:
 
 
 async def spend_room(session: Session, found: Any) -> None:
-    """Count the start that `has_room` found room for, now that it was made."""
+    """Count the start for which `has_room` found capacity."""
     if found["is_limited"]:
         await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
 
 
 async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:
-    """Leases this worker has and does not know of, because the answer to a claim was lost on the way.
+    """Return leases that this worker owns but does not know, because the response to a claim was lost.
 
-    `known` are task and token of every lease it has heard of, also of attempts that ended and are not settled yet.
+    `known` has the task and token of every lease that the worker knows, including ended attempts that are not settled
+    yet.
     """
     leases = list(known)
     rows = await session.fetch(
@@ -371,11 +381,11 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tu
 
 
 async def held_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed | None:
-    """The lease that this worker has of one named task, if it has one."""
+    """Return the lease that this worker has on one task, or None."""
     row = await session.fetchrow(_HELD_TASK, task_id, identity.worker_id, identity.lease_seconds)
     return None if row is None else Claimed(*row)
 
 
 async def warm_claim(session: Session) -> None:
-    """Claim nothing."""
+    """Prepare the claim statement by claiming nothing."""
     await session.fetch(_CLAIM, [], [], [], [], 0, 1.0, [], [], [])

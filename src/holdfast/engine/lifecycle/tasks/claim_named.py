@@ -1,4 +1,4 @@
-"""Claim one task by its id, under the same rules as a batch, or say why it cannot be claimed."""
+"""Claim one task by its id, under the same rules as a batch, or report why it cannot be claimed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _UNCLAIMED_NODE = sql("unclaimed_node")
 
 
 async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed:
-    """Take one named task, or say why it cannot be taken (`Conflict` with `reason`, `NotFound`).
+    """Claim one task by id. Raise `Conflict` with a `reason`, or `NotFound`, if it cannot be claimed.
 
-    Inside the caller's transaction, which also holds the lock of a limited queue.
+    Runs in the caller's transaction, which also holds the lock of a limited queue.
     """
     assert session.is_in_transaction()
     served = (identity.actions, identity.queues)
@@ -43,7 +43,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
     if blocked is not None:
         raise _refusal(task_id, _reason(blocked))
-    # A node first: what an earlier generation of it came to is no answer for this one.
+    # Check nodes first: the outcome of an earlier generation is no answer for this one.
     if (node := await session.fetchrow(_UNCLAIMED_NODE, task_id, identity.worker_id)) is not None:
         raise _refusal(task_id, _NODE_REASONS.get(node["state"], node["state"]))
     winner = await session.fetchrow(_FIND_WINNER, task_id)
@@ -53,7 +53,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
 
 
 _NODE_REASONS = {"running": "already_running", "queued": "already_running"}
-"""A node at work without a task (a list, a sub-flow, a wait) is under way; so is one queued just now."""
+"""A running node without a task (a list, a sub-flow, a wait) counts as running; so does one that was just queued."""
 
 
 def _reason(blocked: Any) -> str:

@@ -1,6 +1,6 @@
-"""Copy: hand in a plain task once more, as it was or with another input, linked to the one it is a copy of.
+"""Copy a plain task: enqueue its input again, unchanged or with changes, linked to the original.
 
-A copy is new work: it has its own id, attempts and effects. To run the same task again is a retry or a re-drive.
+A copy is new work with its own id, attempts and effects. To run the same task again, retry or re-drive it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOCATE_TASK = sql("locate_task")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
-    """What a copy says differently from its original. None, or no tags, leaves it as it was."""
+    """The options in which a copy differs from its original. None, or no tags, keeps the original's value."""
 
     queue: str | None = None
     key: str | None = None
@@ -34,7 +34,8 @@ class CopyOptions:
 async def copy_task(
     engine: Engine, tenant_id: int, task_id: int, changed: Mapping[str, Any], options: CopyOptions
 ) -> tuple[AcceptedBatch, Lane]:
-    """Accept a copy of a task, with what is `changed` of its input; `NotFound` without it, `Conflict` for a node."""
+    """Enqueue a copy of a task with `changed` values of its input. Raise `NotFound` if there is none, `Conflict` for a
+    node."""
     row = await engine.database.fetchrow(_COPIED_TASK, task_id, tenant_id)
     if row is None:
         raise await _refused(engine, tenant_id, task_id)

@@ -1,7 +1,7 @@
-"""Delete what failed for good: a task, or the whole run that it belongs to, and everything kept of it.
+"""Delete a failed task, or the whole run that it belongs to, with all its records.
 
-Failures stay until somebody says otherwise; this is where it is said. Always with a reason, and what was deleted is in
-the audit log, in the same transaction. Events stay until they are too old.
+Failures are kept until an operator deletes them. A reason is required, and the deletion is recorded in the audit log in
+the same transaction. Events stay until their retention ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _COUNT_COMPLETED = sql("count_completed")
 _SHOW_TASK = sql("show_task")
 
 DELETE_BATCH = 100
-"""How many tasks go in one transaction; a run among them takes all its tasks along."""
+"""How many tasks one transaction deletes; a run among them is deleted with all its tasks."""
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was deleted, and how many tasks stay because their run is not over."""
+    """How much was deleted, and how many tasks are left because their run has not ended."""
 
     tasks: int = 0
     runs: int = 0
@@ -39,7 +39,7 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def delete_task(engine: Engine, tenant_id: int, task_id: int, *, actor: str, reason: str) -> Deleted:
-    """Delete one failed task; a node with its whole run, which must be over."""
+    """Delete one failed task; a node is deleted with its whole run, which must have ended."""
     why = required_reason(reason)
     async with engine.database.transaction() as session:
         dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
@@ -57,7 +57,7 @@ async def delete_task(engine: Engine, tenant_id: int, task_id: int, *, actor: st
 
 
 async def delete_group(engine: Engine, tenant_id: int, fingerprint: str, *, actor: str, reason: str) -> Deleted:
-    """Delete the failed tasks of a group, page by page; runs that are not over stay, with their tasks."""
+    """Delete the failed tasks of a group, page by page. Runs that have not ended are left, with their tasks."""
     why = required_reason(reason)
     after, everything = 0, Deleted()
     while True:
@@ -86,14 +86,14 @@ async def delete_group(engine: Engine, tenant_id: int, fingerprint: str, *, acto
 async def _delete(
     session: Session, tenant_id: int, which: list[tuple[int, int | None]], actor: str, reason: str
 ) -> Deleted:
-    """Delete tasks and runs in the caller's transaction: letters are locked first, as everywhere, then the runs and
-    those that started them, so that nobody runs one of these again meanwhile."""
+    """Delete tasks and runs in the caller's transaction. Dead letters are locked first, as everywhere, then the runs
+    and their parents, so that no concurrent transaction re-drives them."""
     run_ids = sorted({run_id for _, run_id in which if run_id is not None})
     task_ids = sorted(task_id for task_id, run_id in which if run_id is None)
     await hold_runs(session, tenant_id, run_ids, task_ids)
     await session.fetch(_LOCK_FAMILIES, run_ids, tenant_id)
     if run_ids:
-        # What of them completed is counted before it goes: then all of it can be taken off.
+        # Count the completed tasks of these runs first, so that all of them can be subtracted from the counters.
         await session.fetch(_COUNT_COMPLETED, True)
     rows = await session.fetch(_DELETE_DEAD, task_ids, tenant_id, run_ids)
     await audit(session, tenant_id, [_change(row) for row in rows], actor=actor, reason=reason)

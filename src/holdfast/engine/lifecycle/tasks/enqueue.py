@@ -1,7 +1,7 @@
-"""Enqueue: accept tasks, one by one or by the thousand, in our own or the caller's transaction.
+"""Enqueue tasks, singly or in batches, in an own transaction or the caller's.
 
-An accepted enqueue is never lost: it is a committed row. Without a key a broken connection leaves the outcome unknown
-and says so; with a key the same call repeated gives the same task.
+An accepted task is a committed row and is never lost. Without a key, a broken connection leaves the outcome unknown,
+and the error says so. With a key, the same call repeated returns the same task.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FIND_KEYS = sql("find_keys")
 
 _REPEATS_MAX = 3
 _LINES_BYTES_MAX = 1_000_000
-"""Larger inputs are few, and to put them together would copy them once more."""
+"""Larger inputs are few, and joining them into one text would copy them once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueOrder:
-    """What is common to a batch of tasks: where they go and under which rules."""
+    """The common part of a batch of tasks: tenant, queue, action, policy and options."""
 
     tenant_id: int
     queue: str
@@ -39,12 +39,12 @@ class EnqueueOrder:
     delay_seconds: float = 0.0
     tags: tuple[str, ...] = ()
     original_task_id: int | None = None
-    """What a single task is a copy of."""
+    """The task that a single task is a copy of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternedOrder:
-    """An order whose names have their ids: the first seven parameters of every enqueue, and its tags."""
+    """An order whose names are resolved to ids: the first seven parameters of every enqueue statement, and its tags."""
 
     order: EnqueueOrder
     lane_id: int
@@ -54,7 +54,7 @@ class InternedOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedBatch:
-    """Ids in the order of the inputs, and the lane to wake."""
+    """Task ids in the order of the inputs, and the lane to notify."""
 
     task_ids: list[int]
     lane_id: int
@@ -62,7 +62,7 @@ class AcceptedBatch:
 
 
 async def intern(catalog: Catalog, order: EnqueueOrder) -> InternedOrder:
-    """Give an order's names their ids. Before a transaction is begun: it needs a session of its own."""
+    """Resolve the names of an order to ids. Call it before the transaction begins: it needs a session of its own."""
     policy = order.policy
     lane_id = await catalog.lane_id(order.tenant_id, order.queue, order.action)
     policy_id = await catalog.policy_id(order.tenant_id, policy)
@@ -72,15 +72,15 @@ async def intern(catalog: Catalog, order: EnqueueOrder) -> InternedOrder:
 
 
 async def accept(place: Database | Session, interned: InternedOrder, inputs: Sequence[bytes]) -> list[int]:
-    """Accept `inputs` in one statement and give their ids: in its own transaction, or in that of a session."""
+    """Enqueue `inputs` in one statement and return their ids, in a new transaction or in that of a session."""
     lines = _lines(inputs) if place.is_utf8 else None
     rows = await place.fetch(_ENQUEUE, *interned.columns, inputs if lines is None else None, interned.tags, lines)
     return rows[0][0] or []
 
 
 def _lines(inputs: Sequence[bytes]) -> str | None:
-    """Inputs as lines of one text, or None where they are none: JSON as we encode it has no line ends of its own, but
-    callers may hand over what somebody else encoded."""
+    """Join inputs as lines of one text. Return None if that is impossible: our JSON has no line ends, but callers may
+    pass JSON that was encoded elsewhere."""
     if sum(map(len, inputs)) > _LINES_BYTES_MAX:
         return None
     together = b"\n".join(inputs)
@@ -93,7 +93,7 @@ def _lines(inputs: Sequence[bytes]) -> str | None:
 
 
 async def accept_one(place: Database | Session, interned: InternedOrder, encoded: bytes) -> int:
-    """Accept one task and give its id."""
+    """Enqueue one task and return its id."""
     rows = await place.fetch_prepared(_ENQUEUE_ONE, *interned.columns, encoded, interned.tags)
     return int(rows[0][0])
 
@@ -114,7 +114,7 @@ async def enqueue(
     keys: Sequence[str] | None = None,
     session: Session | None = None,
 ) -> AcceptedBatch:
-    """Accept `inputs`, perhaps under keys; with `session`, inside the transaction open on it."""
+    """Enqueue `inputs`, optionally under keys; with `session`, in the transaction open on it."""
     interned = await intern(catalog, order)
     if not catalog.allowance.is_open(order.tenant_id):
         key = keys[0] if keys is not None and len(keys) == 1 else None
@@ -130,7 +130,8 @@ async def enqueue(
 
 
 async def accept_batches(session: Session, interned: InternedOrder, batches: Iterable[list[bytes]]) -> list[int]:
-    """Accept batch after batch in the transaction open on `session`: the next is made while the last is stored."""
+    """Enqueue batch after batch in the transaction open on `session`, encoding the next batch while the last is
+    stored."""
     task_ids: list[int] = []
     storing: asyncio.Task[list[int]] | None = None
     try:
@@ -138,7 +139,8 @@ async def accept_batches(session: Session, interned: InternedOrder, batches: Ite
             if storing is not None:
                 task_ids += await storing
             storing = asyncio.ensure_future(accept(session, interned, batch))
-            # One turn of the loop sends the statement; then the server works on it while we encode the next.
+            # One pass of the event loop sends the statement; the server then executes it while the next batch is
+            # encoded.
             await asyncio.sleep(0)
     finally:
         if storing is not None:
@@ -177,7 +179,8 @@ async def _accept_keyed(
     keys: Sequence[str],
 ) -> tuple[list[int], bool]:
     is_new, rows = False, []
-    # A key that was found, and whose task is deleted before it is read, is free again: then it is asked for again.
+    # The task of a key may be deleted after the key was found and before it is read. The key is then free again, so the
+    # enqueue is repeated.
     for _ in range(_REPEATS_MAX):
         fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action, order.original_task_id)
         is_new = is_new or bool(fresh)
@@ -198,5 +201,5 @@ async def _accept_keyed(
 
 
 def key_is_moving() -> Unavailable:
-    """What a key stood for was deleted as often as it was looked for."""
+    """Build the error for a key whose task was deleted during each of the repeated reads."""
     return Unavailable("What this key stands for is being deleted.", code="idempotency_key_in_use", advice="Try again.")

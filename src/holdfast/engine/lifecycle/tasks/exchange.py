@@ -1,9 +1,9 @@
-"""Exchange: settle what ended and claim what is next, in one transaction and one commit.
+"""Exchange: settle ended attempts and claim the next tasks, in one transaction and one commit.
 
-Safe to repeat: a report settled before its answer was lost is found on record, and a claim whose answer was lost is
-found again through what the worker holds. A report that cannot be settled is split off and refused alone; its lease
-runs out and the reaper decides. Where others hold a lock for too long nothing is settled, and the leases are renewed
-before the exchange is repeated.
+It is safe to repeat. A report that was settled before its response was lost is found on record, and a claim whose
+response was lost is found again through the worker's leases. A report that cannot be settled is refused alone; its
+lease expires and the reaper decides. When a lock is not available in time, nothing is settled, and the leases are
+renewed before the exchange is repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ExchangeResult:
 
 
 async def warm(session: Session) -> None:
-    """Have the server plan a worker's statements before the first task needs them, by running them on nothing."""
+    """Make the server plan a worker's statements before the first task needs them, by running them on no rows."""
     await warm_claim(session)
     await warm_settle(session)
     await warm_release(session)
@@ -55,14 +55,15 @@ async def exchange(
 ) -> ExchangeResult:
     """Settle `reports`, then claim at most `want` tasks.
 
-    `tell` hears what was committed, before the inputs of what was claimed are read: what was released here is work that
-    others wait for. `start` is handed those that need nothing more, while the inputs of the others are read: a giant
-    flow that is met for the first time holds up no other work. The answer has the rest.
+    `tell` gets the notifications after the commit and before the inputs of claimed tasks are read, because other
+    workers wait for the tasks released here. `start` gets the tasks that need no further reading while the inputs of
+    the others are read, so that loading a very large flow for the first time delays no other task. The result has the
+    remaining tasks.
     """
     if not reports and want == 0:
         return ExchangeResult(settled=NOTHING_SETTLED, claimed=[])
     if not reports:
-        # A claim alone is one statement: no transaction around it saves an idle worker two round trips.
+        # A claim alone is one statement: without a transaction around it, an idle worker saves two round trips.
         found = await claimer.claim(session, want, now=now)
         catalog.guarded |= claimer.guarded
         return ExchangeResult(settled=NOTHING_SETTLED, claimed=await _ready(session, catalog, found, start))
@@ -71,7 +72,7 @@ async def exchange(
     async def claim_known() -> None:
         claimed.extend(await claimer.claim_known(session, want, now=now))
 
-    # Where work is scarce it is what this transaction releases: to look before would be in vain.
+    # When tasks are scarce, the ones to claim are released by this transaction; an earlier claim would find none.
     before_release = claim_known if claimer.has_plenty else None
     is_to_claim = False
     try:
@@ -92,10 +93,11 @@ async def exchange(
     settled = settled.less(claimed)
     if tell is not None and settled.notifications:
         tell(settled.notifications)
-        # Now, and not behind what is left to do here.
+        # Yield to the event loop, so that the notification is sent now and not after the rest of this function.
         await asyncio.sleep(0)
     if is_to_claim:
-        # What was released is more than one worker takes: the others need not wait until this one has its share.
+        # More tasks were released than this worker takes: commit first, so that other workers need not wait for its
+        # claim.
         claimed += await claimer.claim(session, want - len(claimed), now=now)
     catalog.guarded |= claimer.guarded
     return ExchangeResult(settled=settled, claimed=await _ready(session, catalog, claimed, start, reports, settled))
@@ -109,7 +111,7 @@ async def _ready(
     reports: Sequence[Report] = (),
     settled: Settled = NOTHING_SETTLED,
 ) -> Sequence[Claimed]:
-    """Claimed tasks with their inputs, less those that were started meanwhile."""
+    """Return the claimed tasks with their inputs, except those that `start` already got."""
     plain = [one for one in claimed if one.run_id is None]
     if len(plain) == len(claimed):
         return await readable(session, catalog, plain)

@@ -1,4 +1,4 @@
-"""Heartbeat: extend leases before they expire, and learn which are lost or must stop."""
+"""Heartbeat: extend leases before they expire, and report which are lost or must stop."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BEAT_WORKER = sql("beat_worker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """The answer: leases that go on, those lost, those asked to stop, and the worker's own state (None: unknown).
+    """The result of a heartbeat: renewed and lost leases, leases asked to stop, and the worker's state (None: unknown).
 
-    A lease that is `busy` is neither renewed nor lost: another transaction holds its row. It goes on until it expires,
-    and is asked for again soon.
+    A `busy` lease is neither renewed nor lost, because another transaction has locked its row. It stays valid until it
+    expires, and the worker renews it again soon.
     """
 
     renewed: frozenset[int]
@@ -32,11 +32,11 @@ class Beat:
     crew: int = 1
     """How many workers of the same kind are present."""
     rank: int = 0
-    """How many of them came before this one."""
+    """How many of them registered before this one."""
     lease_seconds: float = 10.0
-    """How long what was renewed holds from now."""
+    """How long the renewed leases are valid from now."""
     kept: frozenset[int] = frozenset()
-    """Leases of ended attempts that go on until their reports are settled."""
+    """Leases of ended attempts that stay valid until their reports are settled."""
 
 
 async def heartbeat(
@@ -48,7 +48,7 @@ async def heartbeat(
     health: str = "{}",
     ended: Mapping[int, Any] | None = None,
 ) -> Beat:
-    """Renew `leases` (task id → token) of one worker, and those of attempts that `ended` and are not settled yet."""
+    """Renew `leases` (task id → token) of one worker, and leases of attempts that `ended` and are not settled yet."""
     found = await renew_all(session, list(leases.keys()), list(leases.values()), lease_seconds=lease_seconds)
     late = ended or {}
     kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=lease_seconds)
@@ -67,7 +67,8 @@ async def heartbeat(
 
 
 class Renewals(NamedTuple):
-    """Which leases were extended, which of all were asked to stop, and which another transaction holds."""
+    """Leases that were extended, leases that were asked to stop, and leases whose rows another transaction has
+    locked."""
 
     renewed: frozenset[int] = frozenset()
     canceled: frozenset[int] = frozenset()
@@ -85,7 +86,7 @@ class Renewals(NamedTuple):
 async def renew_all(
     session: Session, task_ids: Sequence[int], tokens: Sequence[Any], *, lease_seconds: float
 ) -> Renewals:
-    """Extend leases that are still held, without waiting for any lock."""
+    """Extend leases that are still valid, without waiting for any lock."""
     if not task_ids:
         return Renewals()
     return Renewals.of(await session.fetch(_HEARTBEAT, list(task_ids), list(tokens), lease_seconds))
@@ -94,7 +95,8 @@ async def renew_all(
 async def renew_ended(
     session: Session, task_ids: Sequence[int], tokens: Sequence[Any], *, lease_seconds: float
 ) -> frozenset[int]:
-    """Extend leases of attempts whose reports are on their way: those that could be, without waiting for anybody."""
+    """Extend the leases of attempts whose reports are not settled yet, without waiting for a lock. Return those
+    extended."""
     if not task_ids:
         return frozenset()
     rows = await session.fetch(_RENEW_ENDED, list(task_ids), list(tokens), lease_seconds)
@@ -102,15 +104,16 @@ async def renew_ended(
 
 
 async def keep_leases(session: Session, reports: Sequence[Report], *, lease_seconds: float) -> None:
-    """Renew the leases of reports that could not be settled, because others hold a lock: they are reported again."""
+    """Renew the leases of reports that could not be settled because of a lock; the worker reports them again."""
     tokens = [report.lease_token for report in reports]
     await renew_ended(session, [report.task_id for report in reports], tokens, lease_seconds=lease_seconds)
 
 
 async def renew(database: Database, claimed: Claimed, lease_seconds: float) -> bool:
-    """Renew one lease at its holder's own wish; True if it was asked to stop, `LeaseLost` if it is gone.
+    """Renew one lease at the request of its attempt. Return True if it was asked to stop; raise `LeaseLost` if it is
+    lost.
 
-    Where another transaction holds its row it is not renewed this time, and not lost: the worker's beats go on.
+    If another transaction has locked the row, the lease is neither renewed nor lost; the worker's heartbeats continue.
     """
     row = await database.fetchrow(_HEARTBEAT, [claimed.task_id], [claimed.lease_token], lease_seconds)
     if row is None:

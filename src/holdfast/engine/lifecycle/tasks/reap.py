@@ -1,8 +1,9 @@
-"""Reap: end attempts whose lease nobody renewed, and decide what follows by the one rule.
+"""Reap: end attempts whose lease expired, and decide what follows by the same rule as for other failures.
 
-Also the orphan sweep (a reservation nobody attached to) and the force behind a cancel past its grace and a time limit
-that a worker does not keep. One bounded pass; any number of processes may run it at once, because the rows are locked
-before they are judged. A lease that cannot be settled is split off, logged and left; those beside it are settled.
+This also ends reservations to which no launched worker attached, and attempts that ignore a cancellation past its grace
+period or run past their time limit. One call is one bounded pass. Any number of processes may run it concurrently,
+because rows are locked before they are evaluated. A lease that cannot be settled is settled alone, logged and left; the
+other leases of the batch are settled.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ log = logging.getLogger("holdfast.loops")
 
 REAP_BATCH = 500
 PREPARE_SECONDS = 150.0
-"""How long a worker may take between the claim and the work, from which the time limit counts: it may have to start a
-process that loads much, for which it has two minutes."""
+"""Time allowed between the claim and the start of the work, from which the time limit counts. A worker may have to
+start a process that loads much, for which it has two minutes."""
 OVERDUE_SECONDS = PREPARE_SECONDS + 20.0
-"""How far past its time limit, counted from the claim, an attempt may be whose worker still beats: besides that, its
-grace to clean up, and a lease."""
+"""How far an attempt whose worker still sends heartbeats may run past its time limit, counted from the claim. It
+includes the grace period for cleaning up and a lease."""
 
 
 BUSY_RUNS_MAX = 4
-"""How many runs that others hold one pass waits for, each for a moment; the rest is left to the next pass."""
+"""How many locked runs one pass waits for, each for a moment; the rest is left to the next pass."""
 _RUN_PATIENCE = "set local lock_timeout = '250ms'"
-"""A row that is to be ended is locked while its run is waited for: nobody else should have to wait for it for long."""
+"""The task row stays locked while its run is waited for, and that must not block other transactions for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaped:
-    """How many attempts were ended, and the tasks whose attempts could not be: never, or not while others hold their
-    runs. `is_full`: there may be more."""
+    """The result of a pass: attempts that were ended, tasks that cannot be settled (`stuck`), and tasks whose run is
+    locked (`busy`). `is_full` means that there may be more."""
 
     count: int = 0
     settled: Settled = NOTHING_SETTLED
@@ -51,7 +52,7 @@ class Reaped:
     busy: Sequence[int] = ()
     is_full: bool = False
     ended: Sequence[Report] = ()
-    """What was settled, for the log."""
+    """The settled reports, for the log."""
 
     def and_(self, other: Reaped) -> Reaped:
         return Reaped(
@@ -73,9 +74,10 @@ async def reap_once(
     leave: Collection[int] = (),
     by_time: bool = True,
 ) -> Reaped:
-    """End at most `limit` attempts that nobody can be running with a valid lease; `leave` out some tasks.
+    """End at most `limit` attempts that cannot have a valid lease; skip the tasks in `leave`.
 
-    Tasks outside of runs first, apart: they wait for no run. Not `by_time`, only those of workers known to be dead.
+    Tasks outside of runs are settled first, in a transaction of their own, because they wait for no run. With `by_time`
+    False, only attempts of workers known to be dead are ended.
     """
     plain, node = ((limit, list(leave), overdue_seconds, is_node, by_time) for is_node in (False, True))
     reaped = await _reap(database, catalog, plain)
@@ -106,7 +108,7 @@ async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, p
 
 
 async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
-    """Settle the nodes of each run in a transaction of its own: a run that somebody holds delays no other."""
+    """Settle the nodes of each run in a transaction of its own, so that a locked run delays no other."""
     runs: dict[int | None, list[Any]] = {}
     for row in rows:
         runs.setdefault(row["run_id"], []).append(row)
@@ -124,15 +126,15 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
                 break
         except TRANSIENT:
             raise
-        except Exception as error:  # noqa: BLE001 - what is wrong with one row is found below
+        except Exception as error:  # noqa: BLE001 - the failing row is found below
             log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(some), error)
             reaped = reaped.and_(await _reap_apart(database, catalog, some))
     return reaped
 
 
 async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
-    """Settle each in a transaction of its own. What was true of a lease under its lock stays true: one that expired is
-    never renewed, and the token refuses whatever is another attempt by now."""
+    """Settle each lease in a transaction of its own. An expired lease is never renewed, and the token check refuses a
+    task that another attempt has taken since."""
     settled, stuck = NOTHING_SETTLED, []
     for row in rows:
         try:
@@ -142,7 +144,7 @@ async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any])
         except TRANSIENT:
             raise
         except Exception:
-            # A row of a newer version, a damaged one, or a bug of ours: the others must not stay lost with it.
+            # The row may be damaged or of a newer version, or this is a bug; the other leases must still be settled.
             log.exception("attempt %s of task %s is over and cannot be settled", row["attempt"], row["task_id"])
             stuck.append(row["task_id"])
     return Reaped(count=len(rows) - len(stuck), settled=settled, stuck=stuck)
@@ -155,7 +157,7 @@ async def _end(session: Session, catalog: Catalog, rows: Sequence[Any]) -> Settl
 
 
 async def lose_workers_once(database: Database, *, silent_seconds: float) -> int:
-    """Show workers silent for too long as lost. Decides nothing about their tasks: leases do."""
+    """Mark workers without a recent heartbeat as lost. This decides nothing about their tasks: leases do."""
     return len(await database.fetch(_LOSE_WORKERS, silent_seconds))
 
 

@@ -1,7 +1,7 @@
-"""Reconcile: waiting tasks whose time has come become claimable; lanes whose wake-up may be lost are named again.
+"""Reconcile: make waiting tasks claimable when they are due, and list lanes whose notification may be lost.
 
-Retries under a quota pass through it here, and nowhere else: they are counted under the quota's lock, so any number of
-reconcilers together let no more go than one. Work without a quota needs one statement, as before.
+Only this pass admits retries under a quota. It counts them under the quota's lock, so any number of concurrent
+reconcilers admit no more than one would. Tasks without a quota need one statement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROMOTE_BATCH = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promoted:
-    """`held` are retries that found no room in a quota and come again later."""
+    """The result of a pass. `held` counts retries for which a quota has no capacity; they are postponed."""
 
     count: int
     lanes: list[int]
@@ -34,13 +34,13 @@ class Promoted:
 
 
 async def reconcile_once(database: Database, *, limit: int = PROMOTE_BATCH) -> Promoted:
-    """Look at no more than `limit` due tasks and promote what may go."""
+    """Read at most `limit` due tasks and make those claimable that may run."""
     async with database.transaction() as session:
         return await promote(session, limit)
 
 
 async def promote(session: Session, limit: int) -> Promoted:
-    """The same in the caller's transaction."""
+    """Promote due tasks in the caller's transaction."""
     row = await session.fetchrow(_PROMOTE, limit)
     promoted = Promoted(count=row["promoted"], lanes=row["lanes"] or [])
     if not row["asked_tasks"]:
@@ -51,7 +51,7 @@ async def promote(session: Session, limit: int) -> Promoted:
 
 
 async def _through_quotas(session: Session, due: Sequence[tuple[int, int]]) -> Promoted:
-    """Let go what the quotas of its lane have room for; the rest comes again."""
+    """Admit the retries for which the quotas of their lane have capacity, and postpone the rest."""
     meters = await read_meters(session, sorted({lane_id for _, lane_id in due}))
     answer = admit(due, meters)
     rows = await session.fetch(_ADMIT, answer.admitted) if answer.admitted else []
@@ -64,7 +64,7 @@ async def _through_quotas(session: Session, due: Sequence[tuple[int, int]]) -> P
 
 
 async def seconds_until_due(database: Database) -> float | None:
-    """How long until the next waiting task is due; None when none waits."""
+    """Return the seconds until the next waiting task is due; None if none waits."""
     seconds = await database.fetchval(_NEXT_DUE)
     return None if seconds is None else max(0.0, float(seconds))
 

@@ -1,8 +1,8 @@
-"""An operator's retry of one task: it queues exactly the next attempt.
+"""Retry one task on an operator's request: queue exactly the next attempt.
 
-A waiting retry becomes due now. A failed task goes on in its generation, with one retry more spent of its budget; its
-dead letter is closed as superseded by the attempt, so the sweep does not dispatch it as well. A generation that has had
-all its attempts is refused: a re-drive through the dead letter starts a new one.
+A waiting retry becomes due at once. A failed task continues in its generation and spends one more retry of its budget;
+its dead letter is closed as superseded, so that the sweep does not dispatch it too. A generation that has used all its
+attempts is refused: a re-drive of the dead letter starts a new one.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ async def retry(
     once: IdempotentRequest | None = None,
     answer: Callable[[Requeued], Any] = lambda done: done,
 ) -> Requeued:
-    """Run a failed task again, checked in this order.
+    """Queue the next attempt of a failed or retrying task.
 
-    `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed; `Conflict`
-    `retry_budget_exhausted`, naming the dead letter, when its generation has had `max_retries + 1` attempts.
-    `DispatchFailed` if the database failed it as a whole.
-    Asked `once`, what `answer` makes of it is kept with it, and answers a repetition.
+    Checked in this order: `NotFound` `execution_not_found`; `Conflict` `execution_not_retryable` unless it failed;
+    `Conflict` `retry_budget_exhausted`, with the dead letter, when its generation has had `max_retries + 1` attempts.
+    `DispatchFailed` if the database rejected the whole transaction. With `once`, the value of `answer` is stored under
+    the idempotency key and returned to a repetition.
     """
     async with dispatch_transaction(database, RETRY, f"The retry of task {task_id}") as session:
         if once is not None:
@@ -76,7 +76,7 @@ async def retry(
 async def _retry_failed(
     session: Session, catalog: Catalog, tenant_id: int, task_id: int, by: RequeueRequest
 ) -> Requeued | None:
-    """Queue the next attempt of a failed task; None if it is not failed for good."""
+    """Queue the next attempt of a failed task; return None if it has not failed for good."""
     found = await lock_dead_task(session, catalog, tenant_id, task_id)
     if found is None:
         return None
@@ -96,10 +96,10 @@ async def _retry_failed(
 async def _retry_node(
     session: Session, catalog: Catalog, tenant_id: int, found: LockedDeadTask, by: RequeueRequest
 ) -> Requeued | None:
-    """Queue the next attempt of a failed node, reset what is downstream of it and reopen its run.
+    """Queue the next attempt of a failed node, reset the nodes downstream of it and reopen its run.
 
-    An item of a map goes with the other items of its node that failed. The run begins another generation, because its
-    end was on record; budgets go on where they were.
+    An item of a map is retried together with the other failed items of its node. The run begins another generation,
+    because its end was recorded; the retry budgets continue where they were.
     """
     dead, task_id = found.row, found.row["task_id"]
     run_id, node_no = dead["run_id"], dead["node_no"]
@@ -133,13 +133,13 @@ def _budget_exhausted(task_id: int, letter: Any) -> Conflict:
 
 
 def requeued(verb: str, done: Requeued, *, before: str) -> Change:
-    """The audited change that put a task back into its queue."""
+    """Return the audit record of putting a task back into its queue."""
     after = {"state": "queued", "attempt": done.attempt, "generation": done.generation}
     return Change(verb=verb, subject_kind="task", subject_id=str(done.task_id), before={"state": before}, after=after)
 
 
 async def not_retryable(session: Session, tenant_id: int, task_id: int) -> HoldfastError:
-    """Say where a task stands that cannot be retried; a node that never became a task stands somewhere too."""
+    """Build the error for a task that cannot be retried, with its state. It covers nodes that never became a task."""
     row = await session.fetchrow(_SHOW_TASK, task_id, tenant_id)
     if row is None:
         return NotFound(f"There is no task {task_id}.", code="execution_not_found")
@@ -156,5 +156,5 @@ def _advice(row: Any, task_id: int) -> str:
         return f"It is retried by itself; at once with `holdfast task retry {task_id}`."
     if row["run_id"] is not None and row["state"] in ("failed", "upstream_failed", "skipped", "blocked"):
         return f"It goes with its run: `holdfast run retry {row['run_id']}`."
-    # It may have failed only after the others looked.
+    # It may have failed only after the other statements read it.
     return f"See `holdfast task why {task_id}`."

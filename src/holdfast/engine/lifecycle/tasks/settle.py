@@ -1,7 +1,8 @@
-"""Settle: record how attempts ended, and what follows, in the caller's transaction.
+"""Settle attempts: record how they ended and what follows, in the caller's transaction.
 
-Completed ones in one statement, all others in a second. The fence is attempt + token in SQL; a report that matches
-nothing is looked up: the identical report repeated answers as before, any other is refused and told who won.
+One statement settles completed attempts, a second all others. The fence is the pair of attempt and lease token, checked
+in SQL. A report that matches no row is compared with the record: the identical report gets the same answer again, any
+other is refused with the attempt that won.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ BeforeRelease = Callable[[], Awaitable[None]]
 async def settle(
     session: Session, catalog: Catalog, reports: Sequence[Report], *, before_release: BeforeRelease | None = None
 ) -> Settled:
-    """Settle a batch. The caller commits it, and tells the news afterwards.
+    """Settle a batch of reports. The caller commits, then publishes the notifications.
 
-    `before_release` is awaited before runs are locked, if any are: whatever else this transaction has to do delays
-    nobody who ends nodes of the same runs, if it is done by then. Without, they are locked a round trip earlier.
+    `before_release` is awaited before runs are locked, if any are. Work that it does does not delay other transactions
+    that end nodes of the same runs. Without it, the runs are locked one round trip earlier.
     """
     if said := [report for report in reports if report.notes]:
         await _keep_notes(session, said)
@@ -60,8 +61,8 @@ async def settle(
 
 
 async def _keep_notes(session: Session, reports: Sequence[Report]) -> None:
-    """Keep what attempts said with their reports, in the transaction that settles them: what is undone is said again,
-    and a report that is repeated finds its lease gone, and adds nothing."""
+    """Store the notes of the reports in the settling transaction. After a rollback they are sent again; a repeated
+    report finds no lease and adds nothing."""
     said = [(report, kind, detail) for report in reports for kind, detail in report.notes]
     await session.fetch(
         _ADD_NOTES,
@@ -74,12 +75,12 @@ async def _keep_notes(session: Session, reports: Sequence[Report]) -> None:
 
 
 def _says_something(catalog: Catalog, report: Report) -> bool:
-    """Whether an outcome tells a breaker how its action fares: a lost, canceled or released attempt does not."""
+    """Return whether an outcome counts for a breaker. Lost, canceled and released attempts do not."""
     return report.lane_id in catalog.guarded and isinstance(report.outcome, Completed | Failed | TimedOut)
 
 
 def _policy(catalog: Catalog, report: Report) -> RetryPolicy:
-    """What a failure is judged by: for what follows, and for the breaker of its action."""
+    """Return the policy by which a failure is decided and counted by the breaker of its action."""
     return report.policy or catalog.policy(report.policy_id)
 
 
@@ -94,7 +95,8 @@ def _ended(catalog: Catalog, report: Report) -> EndedAttempt:
 
 
 def _apart(reports: Sequence[Report]) -> tuple[Sequence[Report], Sequence[Report]]:
-    """Each task once, and the rest: a worker that lost a lease and won the next may report both attempts together."""
+    """Split reports into the first report of each task and the rest: a worker that lost a lease and claimed the task
+    again may report both attempts in one batch."""
     first: dict[int, Report] = {}
     again = []
     for report in reports:
@@ -122,7 +124,7 @@ async def _settle(
     redriven: list[int] | None = None
     failed_again: list[int] | None = None
     failed_runs: list[int] = []
-    # Of a mixed batch all runs are locked together, later: in two parts they would not be locked in the one order.
+    # In a mixed batch all runs are locked together, later; locked in two steps they would violate the lock order.
     locks_runs = before_release is None and not others
     runs: Sequence[Sequence[Any]] | None = None
     if completed and others:
@@ -133,7 +135,7 @@ async def _settle(
         awaited += row["awaited"] or []
         redriven = row["redriven"]
         ends += _node_ends(row, repeat(TaskState.COMPLETED))
-        # Letters of re-driven tasks are locked before any run: then the statement left the runs alone.
+        # Dead letters of re-driven tasks are locked before any run; in that case the statement did not lock the runs.
         if locks_runs and not redriven:
             runs = row["runs"] or ()
     if others:
@@ -157,7 +159,7 @@ async def _settle(
 
 
 def _node_ends(row: Any, states: Iterable[TaskState]) -> Iterable[NodeEnd]:
-    """The tasks of runs that a settling statement ended."""
+    """Return the tasks of runs that a settling statement ended."""
     return zip(row["node_tasks"] or (), row["node_runs"] or (), row["node_numbers"] or (), states, strict=False)
 
 
@@ -206,7 +208,7 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
 
 
 async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal]:
-    """Which of these reports are not on record, word for word, as settled by their own lease."""
+    """Return a refusal for each report that is not recorded identically as settled by its own lease."""
     said = [_said(report) for report in reports]
     rows = await session.fetch(
         _FIND_SETTLED,
@@ -227,7 +229,8 @@ async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal
 
 
 def _said(report: Report) -> tuple[bytes | None, str, str]:
-    """What tells one report of an outcome from another one of the same kind: output, or code and message."""
+    """Return the values by which two reports with the same outcome differ: the output, or the error code and
+    message."""
     match report.outcome:
         case Completed(output):
             return (output, "", "")
@@ -238,10 +241,11 @@ def _said(report: Report) -> tuple[bytes | None, str, str]:
 
 
 def _is_as_before(report: Report, state: str, *, is_same: bool) -> bool:
-    """Whether the record shows this very report; one that could not commit its datasets stands there as failed."""
+    """Return whether the record shows this report. A completed report that failed to commit its datasets is recorded as
+    failed."""
     if state == "f" and type(report.outcome) is Completed and report.outcome.commits:
         return True
-    # Lost is what the engine says, in the words of whoever noticed first.
+    # The engine itself reports a loss, with a message that depends on which process noticed it first.
     is_same = is_same or isinstance(report.outcome, Lost)
     return is_same and state == ATTEMPT_CODES[attempt_state(report.outcome)]
 
@@ -255,5 +259,5 @@ def _winner_text(row: Any) -> str:
 
 
 async def warm_settle(session: Session) -> None:
-    """Settle nothing."""
+    """Prepare the settling statement by settling nothing."""
     await session.fetch(_SETTLE_COMPLETED, [], [], [], [], False)

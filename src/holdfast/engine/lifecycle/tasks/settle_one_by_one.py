@@ -1,7 +1,7 @@
-"""Settle apart: one report of a batch that cannot be settled holds up no other.
+"""Settle the reports of a batch one by one when the batch cannot be settled as a whole.
 
-It may be that the database does not take what it says, or that this version cannot read the run or policy it is about.
-It is refused alone; its lease runs out and the reaper decides.
+The database may reject the values of a report, or this version cannot read the run or policy that it refers to. Only
+that report is refused; its lease expires and the reaper decides.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.store.database import REFUSED, Session
 log = logging.getLogger("holdfast.exchange")
 
 UNSETTLEABLE_ERRORS: tuple[type[Exception], ...] = (*REFUSED, Invalid)
-"""What settling says about one report; to repeat it cannot help."""
+"""Errors caused by the content of one report; repeating the report cannot help."""
 
 
 async def settle_together(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """Settle a batch in one transaction if that can be done, each alone otherwise."""
+    """Settle a batch in one transaction, or each report alone if that fails."""
     try:
         async with session.transaction():
             return await settle(session, catalog, reports)
@@ -32,7 +32,7 @@ async def settle_together(session: Session, catalog: Catalog, reports: Sequence[
 
 
 async def settle_one_by_one(session: Session, catalog: Catalog, reports: Sequence[Report]) -> Settled:
-    """Settle each report in a transaction of its own; called where the batch failed with `UNSETTLEABLE_ERRORS`."""
+    """Settle each report in a transaction of its own, after the batch failed with one of `UNSETTLEABLE_ERRORS`."""
     log.exception("a report in a batch of %d cannot be settled; settling each alone", len(reports))
     settled = NOTHING_SETTLED
     for report in reports:

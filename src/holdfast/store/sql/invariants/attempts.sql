@@ -5,7 +5,7 @@ from holdfast.failure f
 join holdfast.attempt a on a.task_id = f.task_id and a.attempt = f.attempt;
 
 -- name: attempts_are_numbered_without_gaps
--- The attempts of a task are 1, 2, 3 …: each grant is newer than the last, none is missing and none is extra.
+-- The attempts of a task are numbered 1, 2, 3 …: none is missing and none is extra.
 with expected as (
   select task_id, max(attempts) as attempts
   from (
@@ -68,13 +68,13 @@ from holdfast.live t
 join holdfast.failure f on f.task_id = t.task_id and f.lease_token = t.lease_token;
 
 -- name: a_running_attempt_has_a_lease
--- Running and reserved tasks have a token, a start and an end of their lease.
+-- Running and reserved tasks have a lease token, a start and a lease expiry.
 select t.task_id
 from holdfast.live t
 where t.state in ('r', 'v') and (t.lease_token is null or t.lease_expires_at is null or t.started_at is null);
 
 -- name: an_idle_task_has_no_lease
--- Queued and waiting tasks belong to nobody.
+-- Queued and waiting tasks have no lease and no worker.
 select t.task_id
 from holdfast.live t
 where t.state in ('q', 'w')
@@ -88,13 +88,13 @@ left join holdfast.worker w on w.worker_id = t.worker_id
 where t.state = 'r' and w.worker_id is null;
 
 -- name: a_worker_that_left_says_when
--- A worker has an end if and only if it is gone or lost.
+-- A worker has an end time if and only if it is gone or lost.
 select w.worker_id
 from holdfast.worker w
 where (w.state in ('gone', 'lost')) <> (w.ended_at is not null);
 
 -- name: budgets_hold
--- No generation retried more often than it may, after failures or after losses.
+-- No generation retried more often than its budget allows, after failures or after losses.
 with spent as (
   select f.task_id,
     count(*) filter (where f.decision = 'retry' and f.state in ('f', 't')) as retries,
@@ -123,8 +123,8 @@ where spent.retries > allowed.max_retries * greatest(spent.generations, allowed.
   or spent.losses > allowed.max_losses * greatest(spent.generations, allowed.generation);
 
 -- name: budgets_are_counted_right
--- In its first generation a task counts exactly the retries its history shows: those after a failure or time-out, and
--- those by which an operator went on after a stop.
+-- In its first generation a task counts exactly the retries in its history: those after a failure or timeout, and those
+-- that an operator requested after it had stopped.
 with counted as (
   select task_id, retries, losses, attempt + 1 as before
   from holdfast.live
@@ -155,14 +155,14 @@ left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt 
 where e.state = 'f' and f.task_id is null;
 
 -- name: a_waiting_retry_has_a_failure
--- A task that waits for its retry has the failure that asked for it.
+-- A task that waits for its retry has the failure that caused it.
 select t.task_id
 from holdfast.live t
 left join holdfast.failure f on f.task_id = t.task_id and f.attempt = t.attempt and f.decision = 'retry'
 where t.state = 'w' and t.is_retrying and f.task_id is null;
 
 -- name: expired_leases_are_reaped
--- Warning: a lease expired more than a minute ago and nobody reaped it. Does any worker or server run?
+-- Warning: a lease expired more than a minute ago and was not reaped. Does any worker or server run?
 select t.task_id
 from holdfast.live t
 where t.state in ('r', 'v') and t.lease_expires_at < holdfast.instant() - interval '1 minute';

@@ -1,5 +1,5 @@
 -- name: audit_rows_are_what_was_written
--- The hash of every audited change is that of its fields and of the hash before it.
+-- The hash of every audited change is that of its fields and of the previous hash.
 select a.tenant_id, a.seq
 from holdfast.audit a
 where a.hash <> sha256(convert_to((
@@ -11,7 +11,7 @@ where a.hash <> sha256(convert_to((
 ), 'UTF8'));
 
 -- name: audit_rows_follow_one_another
--- Every audited change follows the one before it, from the first on, and none is missing between them.
+-- Every audited change follows the previous one, beginning with the first, and none is missing.
 select c.tenant_id, c.seq
 from (
   select a.tenant_id, a.seq, a.prev_hash, lag(a.seq, 1, 0::bigint) over chain as last_seq,
@@ -33,7 +33,7 @@ full join (
 where (coalesce(h.seq, 0), h.hash) is distinct from (coalesce(a.seq, 0), coalesce(a.hash, decode(repeat('00', 32), 'hex')));
 
 -- name: the_audit_log_is_append_only
--- The triggers that refuse changes of the audit log are there and always on.
+-- The triggers that refuse changes of the audit log exist and are always on.
 select g.name
 from (values ('holdfast.audit', 'append_only'), ('holdfast.audit_head', 'append_only'), ('holdfast.audit_head', 'only_forward'))
   as g (relation, name)

@@ -1,5 +1,5 @@
 -- name: only_published_transitions_happen
--- Recent events follow one another as the published table allows.
+-- Recent events follow one another as the published table of transitions allows.
 with recent as materialized (
   select e.seq, e.kind, e.task_ids
   from holdfast.event e
@@ -38,7 +38,7 @@ left join legal on legal.last = happened.last and legal.next = happened.next
 where happened.last is not null and legal.next is null;
 
 -- name: events_agree_with_state
--- The last recent event of a task tells its state and attempt.
+-- The last recent event of a task matches its state and attempt.
 with recent as materialized (
   select e.seq, e.kind, e.task_ids, e.attempts, row_number() over (order by e.xid desc, e.seq desc) as age
   from holdfast.event e
@@ -77,5 +77,5 @@ select last.task_id, last.kind, last.attempt as told, current.attempt
 from last
 join current on current.task_id = last.task_id
 where last.kind <> all(current.kinds)
-  -- A launch that failed was no attempt: what it tells is the number that is free again.
+  -- A failed launch was no attempt: its event has the number that is free again.
   or last.attempt - (last.kind = 'task.launch_failed')::int <> current.attempt;

@@ -1,19 +1,19 @@
 -- name: a_reserved_attempt_has_a_launch
--- Every reserved task is being launched, or was, by a launch of that very attempt.
+-- Every reserved task has a launch of that very attempt.
 select t.task_id, t.attempt
 from holdfast.live t
 left join holdfast.launch h on h.task_id = t.task_id and h.attempt = t.attempt and h.state in ('p', 'l')
 where t.state = 'v' and h.task_id is null;
 
 -- name: a_running_attempt_spent_its_token
--- The launch of a running attempt keeps no token: it was used.
+-- The launch of a running attempt has no unused token.
 select t.task_id, t.attempt
 from holdfast.live t
 join holdfast.launch h on h.task_id = t.task_id and h.attempt = t.attempt
 where t.state = 'r' and h.state in ('p', 'l');
 
 -- name: a_failed_launch_is_due_again
--- A launch that failed and may be tried again fewer times than it did has no reservation, no slot, and a next try.
+-- A failed launch has no reservation, and no launch failed more often than allowed.
 select h.task_id, h.attempt, h.failures
 from holdfast.launch h
 join holdfast.live t on t.task_id = h.task_id and t.attempt = h.attempt
@@ -24,7 +24,7 @@ from holdfast.launch h
 where h.failures > 5 or (h.state = 'f' and h.failures = 0);
 
 -- name: an_attempt_has_one_slot
--- No launch of a task holds two slots, and the slot of a launch is that of its launcher.
+-- No launch has two slots, and the slot of a launch is one of its launcher.
 select s.launcher, s.slot, h.task_id
 from holdfast.launch_slot s
 join holdfast.launch h on h.holder = s.holder

@@ -1,5 +1,5 @@
 -- name: limits_hold
--- Warning: more tasks of a queue run than its limit allows (B3). Right after lowering the limit this is no fault.
+-- Warning: more tasks of a queue run than its limit allows (B3). This is normal right after lowering the limit.
 select q.queue_id, q.name
 from holdfast.queue q
 join holdfast.lane l on l.queue_id = q.queue_id
@@ -9,7 +9,7 @@ group by q.queue_id, q.name, q.max_running
 having count(*) > q.max_running;
 
 -- name: tenant_limits_hold
--- Warning: more tasks of a tenant run than its limit allows (B3). Right after lowering the limit this is no fault.
+-- Warning: more tasks of a tenant run than its limit allows (B3). This is normal right after lowering the limit.
 select n.tenant_id, n.max_running, count(*) as running
 from holdfast.tenant n
 join holdfast.live t on t.tenant_id = n.tenant_id and t.state in ('r', 'v')
@@ -28,7 +28,7 @@ group by b.breaker_id, b.action, b.trials, b.passed
 having count(*) + least(b.passed, b.trials - 1) > b.trials;
 
 -- name: quotas_hold
--- No window holds more retries than its quota allows.
+-- No window has more retries than its quota allows.
 select k.quota_id, k.action, k.queue_id
 from holdfast.quota k
 join holdfast.tally t on t.guard_id = k.quota_id

@@ -1,5 +1,5 @@
 -- name: runs_count_their_nodes
--- The counters of a run are those of its nodes: not over, active, failed.
+-- The counters of a run equal those of its nodes: pending, active, failed.
 with recent as materialized (
   select run_id, pending, active, failed
   from holdfast.run
@@ -23,8 +23,8 @@ join counted on counted.run_id = recent.run_id
 where (recent.pending, recent.active, recent.failed) is distinct from (counted.pending, counted.active, counted.failed);
 
 -- name: a_blocked_node_waits_for_somebody
--- In a run that goes on, a node is blocked only while one of its upstreams is not over, or the run holds it back because
--- it is paused or full.
+-- In an open run, a node is blocked only while one of its upstreams has not ended, or while the run is paused or at its
+-- limit.
 with open as materialized (
   select r.run_id, s.flow_id, r.paused_at is not null or coalesce(r.active >= r.max_active, false) as holds_back
   from holdfast.run r
@@ -54,7 +54,7 @@ left join awaited on awaited.run_id = stands.run_id and awaited.node_no = stands
 where stands.state = 'blocked' and case when stands.state_code = 'h' then not stands.holds_back else awaited.run_id is null end;
 
 -- name: nodes_count_their_upstreams
--- The counters of a blocked node are those of its upstreams, by how they ended.
+-- The counters of a blocked node equal those of its upstreams, by how they ended.
 with blocked as materialized (
   select n.run_id, n.node_no, n.pending, n.succeeded, n.skipped, n.failed, s.flow_id
   from holdfast.node n
@@ -110,7 +110,7 @@ live as (
   where t.run_id is not null
   group by t.run_id, t.node_no
 ),
--- Of a node that was re-driven, items that completed before are not released again.
+-- In a re-driven node, items that completed before are not released again.
 again as (
   select m.run_id, m.node_no, count(*) as items
   from mapping m
@@ -127,7 +127,7 @@ where m.items_pending <> coalesce(live.items, 0)
   + case when m.items_after is null then m.items - m.items_next else coalesce(again.items, 0) end;
 
 -- name: a_node_that_maps_has_items_under_way
--- Unless its run is paused or canceled, some item of a node that maps is live: the last one to end lets others go, or ends
+-- Unless its run is paused or canceled, a node that maps has a live item: the last one to end releases others, or ends
 -- the node.
 select n.run_id, n.node_no
 from holdfast.node n
@@ -136,23 +136,23 @@ where n.state = 'm' and r.paused_at is null and r.canceled_at is null
   and not exists (select from holdfast.live t where t.task_id between n.items_first and n.items_first + n.items - 1);
 
 -- name: a_node_that_runs_a_flow_has_its_run
--- A node that waits for a run of another flow will be answered.
+-- A node that waits for a child run has one that will answer it.
 select n.run_id, n.node_no
 from holdfast.node n
 left join holdfast.run c on c.run_id = n.child_run_id and c.parent_run_id = n.run_id and c.parent_node = n.node_no
 where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered and not c.is_wanted));
 
 -- name: ended_children_are_answered
--- Warning: a run ended more than a minute ago and the node that waits for it was not told. The log of the loops says
--- what is in the way.
+-- Warning: a child run ended more than a minute ago and its end was not applied to the waiting node. See the log of the
+-- maintenance loops.
 select c.run_id, c.parent_run_id
 from holdfast.run c
 where c.parent_run_id is not null and c.state <> 'o' and not c.is_answered
   and c.ended_at < holdfast.instant() - interval '1 minute';
 
 -- name: waits_end_at_their_deadline
--- Warning: the time of a waiting node was over more than a minute ago and it still waits. The log of the loops says
--- what is in the way.
+-- Warning: the deadline of a waiting node passed more than a minute ago and it still waits. See the log of the
+-- maintenance loops.
 select n.run_id, n.node_no
 from holdfast.node n
 where n.state = 'w' and n.deadline < holdfast.instant() - interval '1 minute';

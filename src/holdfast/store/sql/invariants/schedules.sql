@@ -1,5 +1,5 @@
 -- name: a_fired_slot_has_its_task_or_run
--- What a slot fired is there, as long as history of that time is kept.
+-- The task or run that a slot fired exists, as long as history of that time is kept.
 select f.schedule_id, f.slot_at
 from holdfast.slot f
 join holdfast.block b on coalesce(f.task_id, f.run_id) between b.first_id and b.last_id
@@ -8,7 +8,7 @@ left join holdfast.run r on r.run_id = f.run_id
 where f.state = 'f' and d.task_id is null and r.run_id is null;
 
 -- name: no_slot_fires_twice
--- A task or run belongs to one slot. That a slot has one is its primary key.
+-- A task or run belongs to one slot; the primary key gives a slot at most one.
 select coalesce(f.task_id, f.run_id) as id
 from holdfast.slot f
 where f.state = 'f'
@@ -16,7 +16,7 @@ group by 1
 having count(*) > 1;
 
 -- name: due_schedules_fire
--- Warning: a schedule has been due for more than a minute and nobody looked at it. Does any worker or server run?
+-- Warning: a schedule has been due for more than a minute and was not processed. Does any worker or server run?
 select s.schedule_id, s.name
 from holdfast.schedule s
 where s.look_at < holdfast.instant() - interval '1 minute';

@@ -8,14 +8,14 @@ left join holdfast.attempt a on a.task_id = b.task_id and a.state = 'c'
 where t.task_id is null and e.task_id is null and a.task_id is null;
 
 -- name: every_live_task_has_a_body
--- A task that can run still has what was asked for, unless a run knows.
+-- A task that can run has its body, unless it belongs to a run.
 select t.task_id
 from holdfast.live t
 left join holdfast.body b on b.task_id = t.task_id
 where b.task_id is null and t.run_id is null;
 
 -- name: every_ended_task_has_a_body
--- A task that may be run again still has what was asked for, unless a run knows.
+-- An ended task that may be run again has its body, unless it belongs to a run.
 select e.task_id
 from holdfast.ended e
 left join holdfast.body b on b.task_id = e.task_id
@@ -36,7 +36,7 @@ completed as (
   left join holdfast.body b on b.task_id = a.task_id
   where a.state = 'c' and b.task_id is null
 ),
--- Spans do not overlap: the one that began last before an id is the only one that may hold it.
+-- Spans do not overlap: only the last one that begins before an id can contain it.
 placed as (
   select u.task_id, max(u.last_id) over (order by u.id, u.task_id nulls first) as covered_until
   from (
@@ -52,7 +52,7 @@ from placed
 where placed.task_id > coalesce(placed.covered_until, 0);
 
 -- name: a_task_completes_once
--- At most one accepted completion per task and generation.
+-- A task has at most one accepted completion per generation.
 select a.task_id
 from holdfast.attempt a
 where a.state = 'c'
@@ -60,7 +60,7 @@ group by a.task_id, a.generation
 having count(*) > 1;
 
 -- name: a_completed_task_is_not_live
--- Nothing runs again after its completion was accepted.
+-- No task runs again after its completion was accepted.
 select t.task_id
 from holdfast.live t
 join holdfast.attempt a on a.task_id = t.task_id and a.state = 'c'
@@ -80,7 +80,7 @@ from holdfast.ended e
 join holdfast.live t on t.task_id = e.task_id;
 
 -- name: a_key_stands_for_a_task
--- An idempotency key points to a task or a run of its tenant that was asked for under that key.
+-- An idempotency key points to a task or run of its tenant that was requested under that key.
 select i.task_id, i.key
 from holdfast.idempotency i
 left join holdfast.body b on b.task_id = i.task_id and b.tenant_id = i.tenant_id and b.key = i.key
@@ -88,21 +88,21 @@ left join holdfast.run r on r.run_id = i.task_id and r.tenant_id = i.tenant_id a
 where b.task_id is null and r.run_id is null;
 
 -- name: a_keyed_task_keeps_its_key
--- A task asked for under a key is what the key stands for, as long as the task is kept.
+-- A task requested under a key is the one that the key points to, as long as the task is kept.
 select b.task_id, b.key
 from holdfast.body b
 left join holdfast.idempotency i on i.tenant_id = b.tenant_id and i.key = b.key and i.task_id = b.task_id
 where b.key is not null and i.task_id is null;
 
 -- name: a_keyed_run_keeps_its_key
--- A run started under a key is what the key stands for, as long as the run is kept.
+-- A run started under a key is the one that the key points to, as long as the run is kept.
 select r.run_id, r.key
 from holdfast.run r
 left join holdfast.idempotency i on i.tenant_id = r.tenant_id and i.key = r.key and i.task_id = r.run_id
 where r.key is not null and i.task_id is null;
 
 -- name: completed_tasks_are_counted
--- What was counted of completed tasks, with what events tell since, is what there is, lane by lane.
+-- The counts of completed tasks, plus the completions among later events, equal the completed tasks, lane by lane.
 select lane_id, sum(counted) as counted, sum(there) as there
 from (
   select c.lane_id, c.tasks as counted, 0 as there
@@ -119,7 +119,7 @@ group by lane_id
 having sum(counted) <> sum(there);
 
 -- name: due_tasks_are_promoted
--- Warning: a task has been due for more than a minute and nobody made it claimable.
+-- Warning: a task has been due for more than a minute and was not made claimable.
 select t.task_id
 from holdfast.live t
 where t.state = 'w' and t.due_at < holdfast.instant() - interval '1 minute';

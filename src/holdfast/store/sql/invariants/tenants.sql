@@ -7,14 +7,14 @@ left join holdfast.policy p on p.policy_id = b.policy_id
 where l.tenant_id is distinct from b.tenant_id or p.tenant_id is distinct from b.tenant_id;
 
 -- name: a_live_task_stays_with_its_body
--- The live row says the same tenant, lane and policy as the task's body (T1).
+-- The live row has the same tenant, lane and policy as the task's body (T1).
 select t.task_id
 from holdfast.live t
 join holdfast.body b on b.task_id = t.task_id
 where (t.tenant_id, t.lane_id, t.policy_id) is distinct from (b.tenant_id, b.lane_id, b.policy_id);
 
 -- name: an_ended_task_stays_with_its_body
--- The ended row says the same tenant, lane and policy as the task's body (T1).
+-- The ended row has the same tenant, lane and policy as the task's body (T1).
 select e.task_id
 from holdfast.ended e
 join holdfast.body b on b.task_id = e.task_id
@@ -55,14 +55,14 @@ join (
 where known.tenant_id <> acted.tenant_id;
 
 -- name: notes_stay_with_their_tenant
--- What an attempt said belongs to the tenant of its task (T1).
+-- The notes of an attempt belong to the tenant of its task (T1).
 select n.task_id, n.attempt
 from holdfast.note n
 join holdfast.body b on b.task_id = n.task_id
 where n.tenant_id <> b.tenant_id;
 
 -- name: workers_stay_with_their_tenant
--- A running attempt is held by a worker of its own tenant (T1).
+-- A running attempt belongs to a worker of its own tenant (T1).
 select t.task_id, t.worker_id
 from holdfast.live t
 join holdfast.worker w on w.worker_id = t.worker_id
@@ -101,14 +101,14 @@ left join holdfast.run r on r.run_id = f.run_id
 where f.tenant_id <> coalesce(d.tenant_id, r.tenant_id);
 
 -- name: a_letter_stays_with_its_tenant
--- Letter and failure belong to one tenant (T1).
+-- A dead letter and its failure belong to one tenant (T1).
 select d.dead_letter_id
 from holdfast.dead_letter d
 join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 where f.tenant_id <> d.tenant_id;
 
 -- name: campaigns_stay_with_their_tenant
--- The letters of a campaign belong to its tenant (T1).
+-- The dead letters of a campaign belong to its tenant (T1).
 select d.dead_letter_id, c.campaign_id
 from holdfast.dead_letter d
 join holdfast.campaign c on c.campaign_id = d.campaign_id
@@ -121,7 +121,7 @@ join holdfast.dead_letter d on d.dead_letter_id = l.dead_letter_id
 where c.tenant_id <> d.tenant_id;
 
 -- name: datasets_stay_with_their_tenant
--- What is staged for, committed to and building a generation belongs to its tenant (T1).
+-- Everything staged for, committed to and building a generation belongs to its tenant (T1).
 select s.task_id, s.generation_id
 from holdfast.dataset_stage s
 join holdfast.dataset_generation g on g.generation_id = s.generation_id
@@ -139,8 +139,8 @@ join holdfast.body t on t.task_id = b.task_id
 where g.tenant_id <> t.tenant_id;
 
 -- name: every_table_has_its_wall
--- Row-level security is forced on every table, with a policy for the engine, and one for the tenant where rows have one;
--- partitions are reached by no other way (T2).
+-- Row-level security is forced on every table, with a policy for the engine, and one for the tenant if its rows have
+-- one; the tenant role has no direct access to partitions (T2).
 select c.relname::text as name
 from pg_class c
 where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
@@ -163,8 +163,8 @@ where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r' and c.relisp
   and has_table_privilege(r.oid, c.oid, 'select, insert, update, delete, truncate');
 
 -- name: walls_have_no_doors
--- The role of tenants is no superuser, passes no policy, owns nothing here and may not sign in; it rewrites no audit log
--- and no event; views look with the rights of whoever asks (T2).
+-- The tenant role is no superuser, bypasses no policy, owns nothing here and may not log in; it cannot rewrite the
+-- audit log or events; views run with the privileges of the caller (T2).
 select r.rolname::text as name
 from pg_roles r
 where r.rolname = 'holdfast_tenant' and (r.rolsuper or r.rolbypassrls or r.rolcanlogin or r.rolcreaterole or r.rolcreatedb)
