@@ -25,7 +25,7 @@ class DatasetWriter(Protocol):
         ...
 
     def replace(self, rows: Any, *, partition: str = "") -> Any:
-        """Replace everything that was committed to this partition; return how many rows were given."""
+        """Replace everything committed to this partition by these rows; return how many were given."""
         ...
 
     def cut_over(self, *, force: bool = False) -> Any:
