@@ -1,13 +1,13 @@
 """Holdfast: durable tasks and flows for Python on PostgreSQL.
 
-import holdfast as hf
+    import holdfast as hf
 
-app = hf.App("shop")
+    app = hf.App("shop")
 
-@app.action(queue="mail", max_retries=3, timeout="2m")
-async def send_receipt(ctx: hf.Context, order_id: int) -> dict: ...
+    @app.action(queue="mail", max_retries=3, timeout="2m")
+    async def send_receipt(ctx: hf.Context, order_id: int) -> dict: ...
 
-Names are imported when first used, so that the command line answers at once.
+Names are imported on first use, so that the command line starts quickly.
 """
 
 from importlib import import_module

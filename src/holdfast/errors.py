@@ -1,18 +1,18 @@
-"""Every error Holdfast raises, as one tree branched by what the caller can do about it.
+"""All errors that Holdfast raises, as one tree organized by what the caller can do about them.
 
     HoldfastError
     ├── Invalid        fix the request: bad input, bad settings, a broken definition
-    ├── NotFound       the thing named does not exist (or belongs to another tenant)
-    ├── Conflict       somebody else won: stale lease, reused key, wrong state
-    ├── Unauthorized   say who you are
-    ├── Forbidden      you may not do this
+    ├── NotFound       the named object does not exist (or belongs to another tenant)
+    ├── Conflict       another request won: stale lease, reused key, wrong state
+    ├── Unauthorized   authenticate first
+    ├── Forbidden      the caller may not do this
     ├── TooMany        slow down: more requests than one caller may send
-    ├── Unavailable    try again later: database away, no worker, timed out waiting
-    ├── EffectDenied   ask whoever governs it: the action may not do this effect
-    ├── EffectRefused  the other side of an effect said no
+    ├── Unavailable    try again later: database unavailable, no worker, timed out waiting
+    ├── EffectDenied   ask the effect's owner: the action may not perform this effect
+    ├── EffectRefused  the other side of an effect refused it
     └── TaskFailed     the task itself ended without a result
 
-Each error carries a stable `code`, a `category`, a sentence saying what happened and one saying what to do.
+Each error has a stable `code`, a `category`, a sentence that says what happened and one that says what to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAMILIES = ("lease", "validation", "dispatch", "task_execution", "state_transit
 
 
 def family_of(code: str) -> str | None:
-    """The family that a code names itself, as `DAG_STATE_TRANSITION_…` does; the others have that of their branch."""
+    """Return the family that a code such as `DAG_STATE_TRANSITION_…` names; other codes have that of their class."""
     return next((family for family in _FAMILIES if code.startswith(f"DAG_{family.upper()}_")), None)
 
 
@@ -68,14 +68,14 @@ class InvalidSettings(Invalid):
 
 
 class NotFound(HoldfastError):
-    """No such task, queue, worker or action here."""
+    """The named task, queue, worker or action does not exist here."""
 
     category = "not_found"
     default_code = "not_found"
 
 
 class Conflict(HoldfastError):
-    """The world moved on: the answer names who or what won."""
+    """The state changed meanwhile: the message names what won."""
 
     category = "conflict"
     default_code = "conflict"
@@ -89,54 +89,54 @@ class LeaseLost(Conflict):
 
 
 class Unauthorized(HoldfastError):
-    """Nobody known asks."""
+    """The caller is not authenticated."""
 
     category = "auth"
     default_code = "unauthorized"
 
 
 class Forbidden(HoldfastError):
-    """Whoever asks is known and may not do this."""
+    """The caller is authenticated but may not do this."""
 
     category = "auth"
     default_code = "forbidden"
 
 
 class TooMany(HoldfastError):
-    """More than one caller may ask for in this time; `retry_after_seconds` says when there is room again."""
+    """The caller exceeded its rate limit; `retry_after_seconds` says when there is room again."""
 
     category = "limit"
     default_code = "too_many_requests"
 
 
 class Unavailable(HoldfastError):
-    """Something needed is away for now; the same request may succeed later."""
+    """A required service is temporarily unavailable; the same request may succeed later."""
 
     category = "unavailable"
     default_code = "unavailable"
 
 
 class StoreUnreadable(Unavailable):
-    """What a request is about cannot be read for now."""
+    """The stored data of a request cannot be read at the moment."""
 
     default_code = "store_unreadable"
 
 
 class DispatchFailed(Unavailable):
-    """What was to put work into a queue failed as a whole: nothing changed, and it may be asked for again."""
+    """An operation that enqueues work failed as a whole: nothing changed, and it may be requested again."""
 
     category = "dispatch"
     default_code = "DAG_DISPATCH_ENQUEUE_RETRY_FAILED"
 
 
 class WaitTimeout(Unavailable):
-    """The wait ended before the task did. The task itself goes on."""
+    """The wait ended before the task did. The task itself continues."""
 
     default_code = "wait_timeout"
 
 
 class EffectDenied(HoldfastError):
-    """The effect is governed and this action is not allowed to do it. Nothing was sent."""
+    """The effect is governed and this action is not allowed to perform it. Nothing was sent."""
 
     category = "auth"
     default_code = "effect_not_allowed"
@@ -145,7 +145,7 @@ class EffectDenied(HoldfastError):
 class EffectRefused(HoldfastError):
     """Raised by the function of an effect: the other side refused, and nothing happened there.
 
-    It is an answer: stored, and given again to a repeat within the same generation without asking.
+    The refusal is an answer: it is stored, and a repeat within the same generation gets it without another request.
     """
 
     category = "effect"
@@ -153,7 +153,7 @@ class EffectRefused(HoldfastError):
 
 
 class TaskFailed(HoldfastError):
-    """The awaited task ended as failed or canceled; `fields` carry its state and last failure."""
+    """The awaited task ended as failed or canceled; `fields` contain its state and last failure."""
 
     category = "task_execution"
     default_code = "DAG_TASK_EXECUTION_FAILED"

@@ -1,8 +1,8 @@
-"""For receivers of webhooks: `verify` a delivery before believing it; and how a delivery is signed.
+"""Verification of webhook deliveries for receivers (`verify`), and the signing of deliveries.
 
-The scheme is that of Standard Webhooks: `webhook-signature` holds `v1,` and the base64 of HMAC-SHA256 over
-`id.timestamp.body` with the bytes of a `whsec_…` secret; several signatures, one per valid secret, stand side by side.
-The body is what arrived, byte for byte, before anybody parsed it.
+The scheme is Standard Webhooks: `webhook-signature` contains `v1,` and the base64 of HMAC-SHA256 over
+`id.timestamp.body` with the bytes of a `whsec_…` secret; several signatures, one per valid secret, are separated by
+spaces. The body is the received bytes, before any parsing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION = "v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A delivery that is genuine. The id is the same for every repeat of one event: keep it, and drop repeats."""
+    """A genuine delivery. The id is the same for every repeat of one event: store it, and drop repeats."""
 
     id: str
     timestamp: int
@@ -42,9 +42,10 @@ def verify(
     now: float | None = None,
     seen: Callable[[str], bool] | None = None,
 ) -> Delivery:
-    """Accept a delivery, or raise: `Unauthorized` for a forgery or one too old, `Conflict` for one seen before.
+    """Accept a delivery, or raise: `Unauthorized` for a forged or outdated one, `Conflict` for a repeated one.
 
-    `secret` may be several, while one is being replaced. `seen` is yours: it notes an id and tells if it was there.
+    `secret` may be several secrets, while one is being replaced. `seen` is your function: it records an id and returns
+    whether it was recorded before.
     """
     if isinstance(body, str):
         raise Invalid("The body must be the bytes that arrived.", code="body_not_bytes")
@@ -62,7 +63,7 @@ def verify(
 
 
 def signed(delivery_id: str, timestamp: int, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
-    """The headers of a delivery, signed with every secret that is valid."""
+    """Return the headers of a delivery, signed with every valid secret."""
     content = f"{delivery_id}.{timestamp}.".encode() + body
     return {
         ID_HEADER: delivery_id,
@@ -72,12 +73,12 @@ def signed(delivery_id: str, timestamp: int, body: bytes, secrets: Sequence[str]
 
 
 def new_secret() -> str:
-    """A secret nobody can guess."""
+    """Return a new random secret."""
     return SECRET_PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
 
 
 def key_of(secret: str) -> bytes:
-    """The bytes that sign; `Invalid` for a text that is no secret."""
+    """Return the key bytes of a secret; raise `Invalid` for a text that is not a secret."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -97,7 +98,7 @@ def _signature(content: bytes, key: bytes) -> str:
 
 
 def _is_signed(content: bytes, signatures: str, keys: Sequence[bytes]) -> bool:
-    """Whether any signature fits any key. Every pair is compared, in constant time, whatever fits first."""
+    """Return whether any signature matches any key. Every pair is compared in constant time, even after a match."""
     expected = [_signature(content, key).encode() for key in keys]
     given = [part.encode("utf-8", "replace") for part in signatures.split(" ")[:SIGNATURES_MAX]]
     fits = [hmac.compare_digest(one, wanted) for one in given for wanted in expected]

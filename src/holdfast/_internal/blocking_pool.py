@@ -1,8 +1,8 @@
-"""Blocking calls of libraries, beside the event loop: each kind in a few threads of its own.
+"""Thread pools for blocking library calls: each kind of call has a few threads of its own.
 
-The event loop's own threads resolve the names of everything that connects; a platform that hangs must not take them.
-Nobody waits for these at the end of the process: a call that does not come back holds up no stop. A call that nobody
-waits for any more when its turn comes is not made.
+The event loop's default threads resolve host names for every connection, so a platform that hangs must not occupy them.
+The process does not wait for these threads when it ends: a call that never returns cannot delay a stop. A call whose
+caller was cancelled before its turn is not made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class BlockingCallPool:
-    """At most `threads_max` calls at once; the others wait their turn."""
+    """Runs at most `threads_max` calls at once; others wait."""
 
     def __init__(self, name: str, *, threads_max: int) -> None:
         self._name = f"holdfast-{name}"
@@ -28,7 +28,7 @@ class BlockingCallPool:
         self._waiting: deque[Callable[[], None]] = deque()
 
     async def run(self, call: Callable[..., T], *positional: Any, **named: Any) -> T:
-        """What the call answers, or raises."""
+        """Run the call in a thread; return its result or raise its exception."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -41,9 +41,9 @@ class BlockingCallPool:
                 return
             try:
                 put, value = answer.set_result, call(*positional, **named)
-            except BaseException as error:  # noqa: BLE001 - whoever awaits it gets it
+            except BaseException as error:  # noqa: BLE001 - the awaiting caller gets it
                 put, value = answer.set_exception, error  # type: ignore[assignment]
-            with contextlib.suppress(RuntimeError):  # the loop is closed by now
+            with contextlib.suppress(RuntimeError):  # the loop is already closed
                 loop.call_soon_threadsafe(settle, put, value)
 
         self._begin(make)
@@ -58,7 +58,7 @@ class BlockingCallPool:
         threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
-        """Make what waits, one after another, and end when there is no more."""
+        """Run waiting calls one after another, and end when there are none."""
         while True:
             with self._lock:
                 if not self._waiting:

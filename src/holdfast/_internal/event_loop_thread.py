@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, for code that has none, and what is used there: open for as long as it is.
+"""Event loop in its own thread, for code that has none, with an async context manager that is open while it runs.
 
-Whoever asks while it is not open is told so at once, and never waits for an answer that cannot come: before it was
-opened, after it was closed, and in a process that was forked from the one that opened it, where the thread is not.
+A call while it is not open fails at once and never waits for an answer that cannot come: before it is opened, after it
+is closed, and in a process forked from the one that opened it, where the thread does not exist.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """`enter`, then `run` from any thread, then `leave`; again if wanted."""
+    """`enter`, then `run` from any thread, then `leave`; it can be entered again."""
 
     def __init__(self, what: str, inside: AbstractAsyncContextManager[Any], *, advice: str) -> None:
-        """`what` is how people know `inside`, as in "The client is not open."; `advice` says how to open it."""
+        """Create it closed.
+
+        `what` names `inside` in messages ("The client is not open."); `advice` says how to open it.
+        """
         self._what = what
         self._inside = inside
         self._advice = advice
@@ -35,7 +38,7 @@ class EventLoopThread:
         self._pid = 0
 
     def enter(self) -> None:
-        """Start the thread and enter what is inside. If that fails, nothing is left of either."""
+        """Start the thread and enter the context manager. If that fails, the thread is ended too."""
         self._require_own_process()
         with self._changing:
             if self._thread is not None:
@@ -54,7 +57,7 @@ class EventLoopThread:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it here."""
+        """Run a coroutine in the thread and wait for its result."""
         try:
             self._require_own_process()
             with self._changing:
@@ -62,7 +65,7 @@ class EventLoopThread:
                     raise self._closed(f"The {self._what} is not open.")
                 running = asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException:
-            # It will never run, and left alone it would be complained about.
+            # It will never run, and an unclosed coroutine would cause a warning.
             work.close()
             raise
         try:
@@ -71,7 +74,7 @@ class EventLoopThread:
             raise self._closed(f"The {self._what} was closed meanwhile.") from None
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave what is inside and end the thread. A forked process has none of it, and leaves it alone."""
+        """Leave the context manager and end the thread. A forked process does nothing."""
         if self._loop is None or self._is_elsewhere:
             return
         try:
@@ -95,13 +98,13 @@ class EventLoopThread:
             await self._stop.wait()
 
         try:
-            # On leaving it cancels what still runs, and waits for that.
+            # On exit the runner cancels the remaining tasks and waits for them.
             with asyncio.Runner() as runner:
                 runner.run(until_closed())
         except BaseException as error:
             if started.done():
                 raise
-            # No descriptors left for a loop, say: whoever opens it gets to know.
+            # For example no file descriptors left for a loop: the caller of `enter` gets the error.
             started.set_exception(error)
 
     @property

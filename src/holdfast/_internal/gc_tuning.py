@@ -1,6 +1,6 @@
-"""Garbage: a process that handles thousands of tasks a second looks for it less often, and not in what it began with.
+"""GC tuning for worker and server processes: freeze start-up objects and raise the collection thresholds.
 
-For processes of our own (workers, servers), never for one that only uses the client.
+A process that only uses the client keeps Python's defaults.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import gc
 
 _THRESHOLDS = (20_000, 20, 50)
-"""Python looks after 700 new objects, which is after a few tasks here: nearly all of them are still in use."""
+"""By default Python collects after 700 new objects, here every few tasks, when nearly all of them are still in use."""
 
 
 def freeze_startup_objects() -> None:
-    """Once, before the work begins: what is there by now is no garbage, and no collection looks at it again."""
+    """Collect once, before work starts, and exclude all remaining objects from later collections."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

@@ -1,7 +1,7 @@
-"""The processes a dead worker left behind: found by their session, killed, and waited for.
+"""Cleanup of the processes that a dead worker left behind: find them by their session, and kill them.
 
-A worker process leads a session of its own, and what its actions start belongs to that session unless it leaves it on
-purpose, as daemons do. Only when none of them runs any more may the worker's tasks be given to somebody else.
+A worker process leads its own session, and processes that its actions start belong to that session unless they leave it
+on purpose, as daemons do. The worker's tasks may be given to another worker only when none of them runs any more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _led: set[int] = set()
 
 
 def kill_session(session_id: int) -> bool:
-    """Kill whatever still runs in a session; true once nothing does."""
+    """Kill all processes of a session; return True once none is left."""
     left = _members(session_id)
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -27,21 +27,22 @@ def kill_session(session_id: int) -> bool:
 
 
 def lead_group() -> None:
-    """Lead a group of our own, so that one signal reaches everything started here."""
+    """Make this process lead its own group, so that one signal reaches everything that it starts."""
     os.setpgid(0, 0)
     _led.add(os.getpid())
 
 
 def leads_group() -> bool:
-    """Whether this process leads a group in which there is nothing but what it started itself.
+    """Return whether this process leads a group that contains only processes it started.
 
-    Its group id does not tell: whatever a shell starts leads a group too, with the rest of its pipeline in it.
+    The group id does not show this: a process started by a shell leads a group too, with the rest of its pipeline in
+    it.
     """
     return os.getpid() in _led
 
 
 def kill_group(group_id: int, *, but: int) -> None:
-    """Kill whatever a process left behind in its own group, and not that process."""
+    """Kill all processes that a process left behind in its own group, except that process."""
     for pid in _living(lambda group, _session: group == group_id):
         if pid != but:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -62,7 +63,7 @@ def _living(is_wanted: Callable[[int, int], bool]) -> list[int]:
 
 def _is_alive(entry: Path, is_wanted: Callable[[int, int], bool]) -> bool:
     try:
-        # "pid (command) state parent group session …"; the command may hold anything, also parentheses.
+        # "pid (command) state parent group session …"; the command may contain anything, also parentheses.
         state, _, group, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
     except (OSError, ValueError):
         return False

@@ -1,7 +1,7 @@
-"""An action: a named function with its policy, callable plainly and enqueueable by name.
+"""Actions: named functions with their policy, callable directly and enqueueable by name.
 
-The signature is read once, at decoration: what may be passed, what must be, and of which types. Enqueueing checks names
-before anything is stored; running decodes and checks types, so bad input fails that task and nothing else.
+The signature is read once, at decoration: accepted names, required names, and types. Enqueueing checks names before
+anything is stored. Running decodes and checks types, so bad input fails only its own task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """What one enqueue may say differently from its action. None leaves it to the action."""
+    """Options of one enqueue that override those of its action. None keeps the action's value."""
 
     queue: str | None = None
     priority: int | None = None
@@ -56,32 +56,35 @@ class TaskOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Action(Placing, Generic[P, R]):
-    """One registered function. Calling it runs it here and now, in a flow it adds a node; the client enqueues it."""
+    """One registered function.
+
+    Calling it runs its function directly; inside a flow a call adds a node; the client enqueues it.
+    """
 
     name: str
     function: Callable[..., Any]
     queue: str
     overrides: Mapping[str, Any]
-    """What this action says differently from the default policy."""
+    """Fields in which this action differs from the default policy."""
     isolation: Isolation
     priority: int
     signature: Signature
     breaker: Breaker | None = None
     quota: Quota | None = None
     launcher: str | None = None
-    """Who starts a worker for each of its tasks; None leaves them to the workers there are."""
+    """The launcher that starts a worker for each of its tasks; None leaves them to running workers."""
     executor: Executor | None = None
-    """What its app puts around each attempt."""
+    """The app's executor, which wraps each attempt."""
     now: Callable[[], datetime] = machine_now
-    """What its app's clock says."""
+    """The app's clock."""
 
     def policy(self, defaults: PolicyDefaults) -> RetryPolicy:
-        """The policy of this action where `defaults` come from settings, which are not read at import."""
+        """Return the policy of this action, based on `defaults` from settings, which are not read at import."""
         policy = defaults.usual if self.launcher is None else defaults.launched
         return replace(policy, **self.overrides).validated()
 
     def rules(self, defaults: PolicyDefaults) -> ActionRules:
-        """How nodes of this action run unless their flow says otherwise."""
+        """Return the defaults for nodes of this action that their flow does not override."""
         return ActionRules(queue=self.queue, priority=self.priority, policy=self.policy(defaults))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -109,7 +112,7 @@ class Action(Placing, Generic[P, R]):
         max_attempts: int | None = None,
         timeout: str | float | None = None,
     ) -> BoundAction[P, R]:
-        """This action with other options for the next enqueue."""
+        """Return this action with other options for the next enqueue."""
         policy: dict[str, Any] = {}
         if max_attempts is not None:
             policy["max_retries"] = retries_within(max_attempts)
@@ -131,8 +134,11 @@ class Action(Placing, Generic[P, R]):
 if TYPE_CHECKING:
 
     class AsyncAction(Action[P, R]):
-        """For type checkers: an action of an `async def`. Called in a flow it stands for its result, elsewhere it is
-        awaited; `R` is what it returns either way."""
+        """For type checkers: an action of an `async def`.
+
+        Inside a flow a call returns a reference to its result, elsewhere it is awaited; `R` is the result type in both
+        cases.
+        """
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
@@ -141,7 +147,7 @@ else:
 
 
 class ActionDecorator(Protocol):
-    """For type checkers: what `@app.action(…)` makes of a function. A context that comes first is no input."""
+    """For type checkers: the result of `@app.action(…)`. A leading context parameter is not an input."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
@@ -164,13 +170,13 @@ class BoundAction(Generic[P, R]):
     options: TaskOptions
 
     def policy(self, defaults: PolicyDefaults) -> RetryPolicy:
-        """Weakest to strongest: defaults, action, this task."""
+        """Return the policy of this task. Precedence, weakest first: defaults, action, task."""
         policy = self.action.policy(defaults)
         return policy if self.options.policy is None else replace(policy, **self.options.policy).validated()
 
 
 def in_process(action: Action[P, R]) -> Action[P, R]:
-    """The same action beside its caller, on the event loop or in a thread, wherever a worker would run it."""
+    """Return the same action for execution in the calling process, on the event loop or in a thread."""
     if action.isolation is not Isolation.PROCESS:
         return action
     is_async = inspect.iscoroutinefunction(action.function)
@@ -178,5 +184,5 @@ def in_process(action: Action[P, R]) -> Action[P, R]:
 
 
 def retries_within(max_attempts: Any) -> Any:
-    """`max_attempts` as `max_retries`; what is no number is left to the policy's own check."""
+    """Convert `max_attempts` to `max_retries`; a value that is not a number is left to the policy's own check."""
     return max_attempts - 1 if isinstance(max_attempts, int | float) else max_attempts

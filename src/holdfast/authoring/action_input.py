@@ -1,7 +1,7 @@
-"""How the input of an action is read: JSON becomes arguments of the types that its function asks for.
+"""Decoding of action input: JSON becomes arguments of the types that the function declares.
 
-The types are looked at once, at decoration. What no JSON can become is refused there, not by attempt after attempt.
-Defaults are filled in, so that the function is always called with all its names.
+Types are inspected once, at decoration. A type that no JSON value can become is refused there, not on every attempt.
+Defaults are filled in, so the function is always called with all its names.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PLAIN = frozenset(
     {str, int, float, bool, NoneType, list, dict, bytes, datetime, date, time, timedelta, UUID, Decimal},
 )
 _JSON: tuple[Any, ...] = ("", 0, 0.0, True, None, [], {})
-"""One of each kind of value that JSON gives."""
+"""One example of each kind of JSON value."""
 _SAFE_DEFAULTS = (NoneType, bool, int, float, str)
 
 
 def hints_of(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
-    """The types of the parameters, those that can be resolved: one that only a type checker knows spoils no other."""
+    """Return the types of the parameters that can be resolved; an unresolvable one does not affect the others."""
     names = _scope_of(function)
     found: dict[str, Any] = {}
     for one in parameters:
@@ -37,20 +37,20 @@ def hints_of(function: Callable[..., Any], parameters: Sequence[inspect.Paramete
             alone = SimpleNamespace(__annotations__={one.name: one.annotation})
             try:
                 found |= get_type_hints(alone, globalns=names)
-            except Exception:  # noqa: BLE001 - an annotation may be any expression, and says nothing if it fails
+            except Exception:  # noqa: BLE001 - an annotation may be any expression; one that fails gives no type
                 continue
     return found
 
 
 def _scope_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Where the names in its annotations are looked up."""
+    """Return the namespace in which the function's annotations are evaluated."""
     inner = inspect.unwrap(function.func if isinstance(function, partial) else function)
     scope: dict[str, Any] = getattr(inner, "__globals__", None) or getattr(type(inner).__call__, "__globals__", {})
     return scope
 
 
 def readable(hint: Any) -> Any:
-    """The type as which a value is read: itself, or anything where nobody knows how to make it."""
+    """Return the type as which a value is decoded: the hint itself, or Any if msgspec does not support it."""
     if hint is object:
         return Any
     if _is_plain(hint):
@@ -63,10 +63,10 @@ def readable(hint: Any) -> Any:
 
 
 def unmakeable(hint: Any) -> type | None:
-    """A class that a value of this type needs and that no JSON can become; None if there is none."""
+    """Return a class that a value of this type requires and that no JSON can become; None if there is none."""
     if _is_plain(hint):
         return None
-    # Imported where it is needed, which is seldom: every worker waits for what is imported above.
+    # Imported here because it is rarely needed, and every worker start waits for top-level imports.
     from msgspec import inspect as look
 
     seen: set[int] = set()
@@ -84,7 +84,7 @@ def unmakeable(hint: Any) -> type | None:
 
 
 def _parts(of: Any) -> Iterable[Any]:
-    """What a value of a type cannot do without."""
+    """Return the types that a value of a type must contain."""
     if (fields := getattr(of, "fields", None)) is not None:
         return [field.type for field in fields if field.required]
     single = [getattr(of, name, None) for name in ("type", "item_type", "key_type", "value_type")]
@@ -98,12 +98,12 @@ def _is_makeable(kind: type) -> bool:
         return True
     try:
         return any(isinstance(value, kind) for value in _JSON)
-    except TypeError:  # a protocol that cannot be asked
+    except TypeError:  # a protocol without isinstance support
         return False
 
 
 def _made(kind: type, value: Any) -> Any:
-    """Make what msgspec does not know: paths from text, models the way they make themselves."""
+    """Build values of types that msgspec does not know: paths from text, models by their own `model_validate`."""
     if isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     if callable(validate := getattr(kind, "model_validate", None)):
@@ -119,9 +119,10 @@ def reader(
     reserved: str | None,
     refusal: Callable[[bytes, str], Exception],
 ) -> Read:
-    """How stored input becomes arguments. Names nobody asked for are refused, or with `takes_more` passed on.
+    """Return a function that decodes stored input into arguments.
 
-    `refusal` makes the error for an input that is to blame. Every attempt passes here: one call, and no loop.
+    Unknown names are refused, or passed on with `takes_more`. `refusal` builds the error for an invalid input. Every
+    attempt runs this function, so it is one call without a loop.
     """
     shape = msgspec.defstruct(
         "Input",
@@ -151,7 +152,9 @@ def reader(
 
 
 def checker(types: Mapping[str, Any], parameters: Iterable[inspect.Parameter]) -> Callable[[bytes], Any] | None:
-    """Reads input as an attempt would, to see whether it can; None where every parameter takes anything."""
+    """Return a function that decodes input as an attempt would, to validate it; None if every parameter accepts
+    anything.
+    """
     named = [one for one in parameters if types.get(one.name, Any) is not Any]
     if not named:
         return None
@@ -165,12 +168,15 @@ def _field(kind: Any, parameter: inspect.Parameter) -> tuple[str, Any] | tuple[s
         return parameter.name, kind
     if type(default) in _SAFE_DEFAULTS:
         return parameter.name, kind, default
-    # The very object, as Python itself would pass it: msgspec copies some and refuses others.
+    # Pass the very same object, as Python itself would: msgspec copies some defaults and refuses others.
     return parameter.name, kind, msgspec.field(default_factory=lambda: default)
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether msgspec surely knows a type; looking closely costs a millisecond, and most are like this."""
+    """Return whether msgspec certainly supports a type.
+
+    Most types are simple, and a full inspection costs a millisecond.
+    """
     if hint is Any or (isinstance(hint, type) and hint in _PLAIN):
         return True
     origin, inner = get_origin(hint), get_args(hint)

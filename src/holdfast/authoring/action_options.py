@@ -1,4 +1,4 @@
-"""What `@app.action(…)` may say, checked where it is written: a misspelt option is refused, never ignored."""
+"""Options of `@app.action(…)`, checked at decoration: a misspelt option is refused, never ignored."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ OPTIONS = {
     "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
     "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
 }
-"""As the overloads of `App.action` name them; a test compares the two."""
+"""Named like the parameters of the overloads of `App.action`; a test compares the two."""
 _RETRY_NAMES = {"enabled": "is_enabled"}
-"""What settings and docs call differently from the policy."""
+"""Policy fields whose name in settings and docs differs from the field name."""
 _SHOWN_NAMES = {inner: shown for shown, inner in _RETRY_NAMES.items()}
 _DURATIONS = ("base_backoff_secs", "max_backoff_secs", "timeout_seconds", "queue_ttl_seconds")
 
 
 def known_options(options: Mapping[str, Any]) -> None:
-    """Refuse options nobody knows, with the nearest name there is."""
+    """Refuse unknown options, and suggest the closest known name."""
     for name in options:
         if name not in OPTIONS:
             raise Invalid(
@@ -53,7 +53,7 @@ def known_options(options: Mapping[str, Any]) -> None:
 
 
 def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
-    """What `@app.action` decorates, if it is a function."""
+    """Return the function that `@app.action` decorates; refuse anything else."""
     if len(given) == 1 and callable(given[0]):
         function: Callable[..., Any] = given[0]
         return function
@@ -66,7 +66,7 @@ def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a function calls itself; a callable without a name needs one given."""
+    """Return the function's own name; a callable without one needs an explicit name."""
     if not isinstance(name := getattr(function, "__name__", None), str):
         raise Invalid(
             f"{function!r:.80} has no name of its own.", code="invalid_action", advice='Say @app.action(name="…").'
@@ -75,7 +75,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What an action says about its policy."""
+    """Return the policy fields that an action sets."""
     overrides = _retry(options.get("retry"))
     if (rules := options.get("rules")) is not None:
         overrides["rules"] = _rules(rules)
@@ -148,7 +148,7 @@ def _near(name: str, known: Collection[str]) -> str:
 
 
 def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
-    """Refuse a limit that nothing would keep: a coroutine or a thread shares the memory of its worker."""
+    """Refuse a memory limit that cannot be enforced: a coroutine or a thread shares the memory of its worker."""
     if overrides.get("memory_bytes_max") is not None and isolation is not Isolation.PROCESS:
         raise Invalid(
             f"memory_bytes_max cannot be kept with isolation={isolation.value!r}.",
@@ -159,7 +159,7 @@ def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
 
 
 def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:
-    """Where the function runs: where its action asks for, if it can run there."""
+    """Return where the function runs: as its action requests, if that is possible."""
     is_async = inspect.iscoroutinefunction(function)
     if asked is None:
         return Isolation.COROUTINE if is_async else Isolation.THREAD

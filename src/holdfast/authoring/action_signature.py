@@ -1,7 +1,7 @@
-"""What a function accepts as the input of its action, read from its signature once, at decoration.
+"""Input signature of an action, read from its function once, at decoration.
 
-A parameter for the context is found by its type (`hf.Context`, also `hf.Context | None`) or by the name `ctx`, wherever
-it stands; all others are input, passed by name.
+The context parameter is recognized by its type (`hf.Context`, also `hf.Context | None`) or by the name `ctx`, at any
+position. All other parameters are input, passed by name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CONTEXT_NAME = "ctx"
 
 
 class Signature:
-    """The names, types and defaults of an action's input, and where its function wants the context.
+    """The names, types and defaults of an action's input, and the position of its context parameter.
 
-    `decode` turns stored input into arguments by name, converted to the annotated types. It raises `Invalid` if the
-    input is to blame, and whatever the annotated classes raise over it.
+    `decode` converts stored input into arguments by name, of the annotated types. It raises `Invalid` if the input is
+    wrong, and passes on whatever the annotated classes raise.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Signature:
         return self._context_name is not None
 
     def placed(self, context: Any, arguments: dict[str, Any]) -> tuple[Any, ...]:
-        """Put the context where the function wants it: answers it as the first argument, or adds it by its name."""
+        """Pass the context as the function expects it: return it as first argument, or add it to the named ones."""
         if self._context_key is None:
             return (context,)
         arguments[self._context_key] = context
@@ -84,7 +84,7 @@ class Signature:
                 raise self._wrong_names(given.keys(), f"{action} cannot take this input: ")
 
     def check_types(self, action: str, inputs: Iterable[bytes]) -> None:
-        """Refuse encoded inputs that no attempt could read; `Invalid` (`invalid_input`) names the field."""
+        """Refuse encoded inputs that no attempt could decode; `Invalid` (`invalid_input`) names the field."""
         if (check := self._check) is None:
             return
         for given in inputs:
@@ -97,7 +97,7 @@ class Signature:
                     code="invalid_input",
                     advice="See the types of its parameters.",
                 ) from error
-            except Exception:  # noqa: BLE001 - a class may need what only a worker has: the attempt will show
+            except Exception:  # noqa: BLE001 - a class may need what only a worker has; then the attempt will report it
                 continue
 
     def _has_names(self, names: Iterable[Any]) -> bool:
@@ -113,7 +113,7 @@ class Signature:
         return Invalid(f"{prefix}{'; '.join(parts)}.", code="invalid_input", advice=f"It takes {accepted}.")
 
     def _refusal(self, given: bytes, why: str) -> Invalid:
-        """What is wrong with an input: all its names if they are, or the first value of a wrong type."""
+        """Describe an invalid input: all wrong names, or the first value of a wrong type."""
         try:
             names = msgspec.json.decode(given, type=dict[str, Any]).keys()
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -152,7 +152,10 @@ def _says_context(annotation: Any) -> bool:
 
 
 def _type_of(function: Callable[..., Any], parameter: inspect.Parameter, hint: Any) -> Any:
-    """As what a parameter is read. One that may be left out is let be: it may be for callers in Python."""
+    """Return the type as which a parameter is decoded.
+
+    Optional parameters are not checked, as only Python callers may use them.
+    """
     try:
         kind = readable(hint)
         strange = unmakeable(kind) if parameter.default is parameter.empty else None

@@ -1,6 +1,6 @@
-"""The app: a name, its actions and flows, and the doors to a database (`client`, `sync_client`).
+"""The app: a name with its actions, flows, schedules and datasets, and its clients (`client`, `sync_client`).
 
-Nothing is read or connected at import; settings are read once, when the first door opens.
+Importing an app reads no settings and opens no connection. Settings are read once, when the first client is made.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ DEFAULT_QUEUE = "default"
 
 
 class App:
-    """A set of actions and flows under one name. They are called `app.function`, so a file and a module agree.
+    """A set of actions and flows under one name. They are named `app.function`, so a file and a module agree.
 
-    Attempts of its own actions go through `executor`, and their time of day is that of `clock`.
+    Attempts of its own actions run through `executor`, and `clock` supplies their time of day.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class App:
 
     @property
     def own_settings(self) -> Settings | None:
-        """What the code gave; without it the environment is read."""
+        """The settings that the code passed; without them the environment is read."""
         return self._own
 
     def configure(self, settings: Settings) -> None:
-        """Use these settings; for shells that read their own (the CLI, the test kit)."""
+        """Use these settings; for programs that read their own (the CLI, the test kit)."""
         self._own = settings
 
     @overload
@@ -162,7 +162,7 @@ class App:
         return action
 
     def include(self, other: App) -> None:
-        """Also run the actions and flows of another app, and keep its schedules and datasets, under their own names."""
+        """Also serve the actions, flows, schedules and datasets of another app, under their own names."""
         for name, action in other.actions.items():
             if name in self.actions:
                 raise Invalid(
@@ -185,17 +185,17 @@ class App:
     def flow(self, *bare: Callable[..., object], name: str | None = None, version: int = 1) -> Any:
         """Register a plain function as a flow of this app: `@app.flow` or `@app.flow(version=2)`.
 
-        The function says which actions run on what. It is traced when the flow is first needed. Versions live side by
-        side; a bare name means the newest.
+        The function describes which actions run on which values. It is traced when the flow is first needed. Several
+        versions can be registered; a bare name means the newest.
         """
         if bare:
             return self.flows.keep(Flow.of_function(self._flow_name(bare[0], name), version, bare[0]))
         return lambda decorated: self.flows.keep(Flow.of_function(self._flow_name(decorated, name), version, decorated))
 
     def load_flows(self, *paths: str | Path) -> list[Flow[...]]:
-        """Register flows written in YAML: files, or folders whose `*.yaml` files are all flows.
+        """Register flows written in YAML: files, or folders in which every `*.yaml` file is a flow.
 
-        They are checked against the actions and flows that the app has by now, and against one another.
+        They are checked against the actions and flows that the app has so far, and against one another.
         """
         from holdfast.authoring.flow.yaml_flow import flow_files, read_flows
 
@@ -221,11 +221,11 @@ class App:
         max_waiting: int = 10,
         input: Mapping[str, Any] | None = None,
     ) -> Schedule:
-        """Run an action or a flow at set times; the schedule is called `app.name`.
+        """Run an action or a flow at set times; the schedule is named `app.name`.
 
-        `cron` has five fields and is read in `timezone`; `every` is a duration. `overlap` (skip, queue, replace, allow)
-        says what happens while the previous firing is not over, `missed` (skip, latest, all) what happens to slots that
-        passed while no scheduler ran. A parameter `scheduled_for` gets the slot's time.
+        `cron` has five fields and is evaluated in `timezone`; `every` is a duration. `overlap` (skip, queue, replace,
+        allow) decides what happens while the previous firing has not ended, `missed` (skip, latest, all) what happens
+        to slots that passed while no scheduler ran. A parameter `scheduled_for` receives the slot's time.
         """
         made = schedule_of(
             bounds.valid_action(f"{self.name}.{name}"),
@@ -271,8 +271,8 @@ class App:
         return dataset
 
     def client(self) -> Client:
-        """`async with app.client() as client:`"""
-        # Imported where it is used: a worker needs the app and none of this, and starts in half the time.
+        """Return an asynchronous client: `async with app.client() as client:`"""
+        # Imported on use: a worker needs the app but not the client, and starts in half the time without it.
         from holdfast.client.client import Client
 
         return Client(self.settings, self.actions, self.flows, datasets=self.datasets)
@@ -289,10 +289,10 @@ class App:
         visibility_timeout_seconds: float | None = None,
         lease_seconds: float | None = None,
     ) -> Processor:
-        """One task at a time, when you say so: `async with app.processor() as p: await p.process_once()`.
+        """Process one task at a time, on request: `async with app.processor() as p: await p.process_once()`.
 
-        `max_attempts` can only lower a task's own budget. A claim holds its task for `lease_seconds`, or else
-        `visibility_timeout_seconds`, and is renewed while the task runs.
+        `max_attempts` can only lower a task's own budget. A claim leases its task for `lease_seconds`, or else
+        `visibility_timeout_seconds`, and the lease is renewed while the task runs.
         """
         from holdfast.worker.runtime.processor import PolicyOverrides, Processor
 
@@ -306,13 +306,13 @@ class App:
         return Processor(self, name=worker_id, queues=queues, rules=rules, lease_seconds=lease)
 
     def sync_processor(self, **options: Any) -> SyncProcessor:
-        """The same for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""
+        """Like `processor`, for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""
         from holdfast.worker.runtime.processor import SyncProcessor
 
         return SyncProcessor(self.processor(**options))
 
     def sync_client(self) -> SyncClient:
-        """The same for code without an event loop: `with app.sync_client() as client:`"""
+        """Like `client`, for code without an event loop: `with app.sync_client() as client:`"""
         from holdfast.client.sync_client import SyncClient
 
         return SyncClient(self.settings, self.actions, self.flows, datasets=self.datasets)

@@ -1,8 +1,8 @@
-"""What an app's code says about settings (`App("shop", settings=…)`) beside what the process that runs it was told.
+"""Reconciliation of an app's own settings (`App("shop", settings=…)`) with those of the process that runs it.
 
-A process that was told no database goes by the code, in everything it sets otherwise than the default. One that was
-told a database goes by what it was told, and says which settings of the code do not count; code that means another
-database or tenant is refused, for that worker would wait for work that its clients hand in elsewhere.
+A process without a configured database uses every setting that the code changes from its default. A process with a
+configured database uses its own settings and logs which settings of the code do not apply. Code that names another
+database or tenant is refused, because such a worker would wait for work that its clients submit elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPARED = {"url", "direct_url", "home", "tenant"}
 
 
 def settings_for(own: Settings | None, told: Settings) -> Settings:
-    """The settings of a process that was `told` some, for an app whose code gives its `own`."""
+    """Return the settings of a process configured with `told`, for an app whose code passes `own`."""
     if own is None or own == told:
         return told
     if told.url is None and told.home is None:
@@ -65,15 +65,15 @@ def _is_same_database(own: Settings, told: Settings) -> bool:
     if told.url is None:
         return False
     if is_server(own.url) or is_server(told.url):
-        # A server does not say which database is behind it; two servers can be told apart.
+        # A server does not reveal the database behind it; only two servers can be compared.
         return is_server(own.url) != is_server(told.url) or own.url.rstrip("/") == told.url.rstrip("/")
-    # One of them may lead through a pooler.
+    # One of the URLs may lead through a connection pooler.
     known = {_address(url) for url in (told.url, told.direct_url) if url is not None}
     return any(_address(url) in known for url in (own.url, own.direct_url) if url is not None)
 
 
 def _address(url: str) -> tuple[str, ...]:
-    """Where a database is, whoever asks for it and however the URL is written."""
+    """Return the location of a database, independent of the user and the spelling of the URL."""
     try:
         parts = urlsplit(url)
         asked = parse_qs(parts.query)
@@ -94,7 +94,7 @@ def _laid_over(told: Settings, own: Settings) -> Settings:
 
 
 def _said(own: Settings) -> list[Option]:
-    """What the code sets: a setting that equals its default was not set, as far as anybody can tell."""
+    """Return the options that the code sets. A value equal to its default counts as not set."""
     return [one for one in options() if _value(one, own) != one.default]
 
 

@@ -1,4 +1,4 @@
-"""What user code sees of its attempt: who it is, whether to stop, and ways to act under its lease."""
+"""The context of an attempt for user code: its identity, whether to stop, and operations under its lease."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any, Protocol
 
 
 class DatasetWriter(Protocol):
-    """One version of a dataset in the hands of an attempt: `await` each call in `async def`, not in plain functions.
+    """One version of a dataset, as an attempt writes it: `await` each call in `async def`, not in plain functions.
 
-    What it does becomes true with the completion of the attempt, all of it or nothing. `view` is what readers select
-    from, `table` this version alone. `rows` are dicts by column or sequences in their order; they may come from a
-    generator, and are never all in memory.
+    All changes take effect together when the attempt completes, or not at all. `view` is what readers select from,
+    `table` this version alone. `rows` are dicts by column or sequences in column order; they may come from a generator,
+    and are never all in memory.
     """
 
     view: str
     table: str
 
     def append(self, rows: Any, *, partition: str = "") -> Any:
-        """Add rows, skipping those whose key is there already; answers how many were given."""
+        """Add rows, skipping those whose key exists already; return how many were given."""
         ...
 
     def replace(self, rows: Any, *, partition: str = "") -> Any:
-        """Put rows in place of everything committed to this partition before; answers how many were given."""
+        """Replace everything committed to this partition by these rows; return how many were given."""
         ...
 
     def cut_over(self, *, force: bool = False) -> Any:
-        """Let readers see this version from the completion of this attempt on."""
+        """Make this version visible to readers when this attempt completes."""
         ...
 
     def count(self, partition: str | None = None) -> Any:
-        """How many rows are committed to this version, or to one partition of it."""
+        """Return how many rows are committed to this version, or to one of its partitions."""
         ...
 
 
@@ -46,7 +46,7 @@ def _machine_now() -> datetime:
 
 
 class AttemptServices(Protocol):
-    """What carries out effects, steps and beats of a running attempt."""
+    """Performs the effects, steps and heartbeats of a running attempt."""
 
     def effect(
         self,
@@ -72,7 +72,8 @@ class AttemptServices(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """Given to an action that takes a `Context` or a `ctx`. Safe to use from the action's own thread.
+    """Passed to an action that has a parameter of type `Context` or named `ctx`. Safe to use from the action's own
+    thread.
 
     `effect`, `step` and `heartbeat` are awaited in an `async def` action and called plainly in any other.
     """
@@ -93,12 +94,12 @@ class Context:
     _now: Callable[[], datetime] = _machine_now
 
     def now(self) -> datetime:
-        """The time of day by the app's clock, the machine's unless it was given another; with a time zone."""
+        """Return the time of day by the app's clock, by default the machine's; with a time zone."""
         return self._now()
 
     @property
     def is_canceled(self) -> bool:
-        """True once somebody asked this attempt to stop, its deadline passed, or its lease was lost."""
+        """True once a cancel of this attempt was requested, its deadline passed, or its lease was lost."""
         return self._stop.is_set()
 
     def log(self, message: str, **fields: Any) -> None:
@@ -106,11 +107,11 @@ class Context:
         self._note("log", {"message": str(message)[:8192], **fields})
 
     def progress(self, done: float, total: float = 1.0, message: str = "") -> None:
-        """Say how far the attempt got."""
+        """Report the progress of the attempt."""
         self._note("progress", {"done": float(done), "total": float(total), "message": str(message)[:512]})
 
     def dataset(self, name: str, version: int | None = None) -> DatasetWriter:
-        """A dataset the app declared: its newest version there, unless another is asked for."""
+        """Return a dataset that the app declared: its newest declared version, unless another is given."""
         return self._dataset(name, version)
 
     def effect(
@@ -123,23 +124,24 @@ class Context:
         compensate: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Do something to the world outside, behind a gate, and give its receipt.
+        """Perform an effect on the outside world through the effect gate, and return its receipt.
 
-        `function` gets the arguments, and `idempotency_key` if it takes one. What it returns is stored as the receipt;
-        any later call under the same key is answered with it and sends nothing. `key` names what is done, such as
-        `receipt:7`; without one the effect is known by its task and by how many of that name came before.
-        `compensate` is an action that can undo it.
+        `function` gets the arguments, and `idempotency_key` if it has such a parameter. Its result is stored as the
+        receipt; a later call under the same key returns the receipt and sends nothing. `key` names what is done, such
+        as `receipt:7`; without one the effect is identified by its task and by how many effects of that name came
+        before. `compensate` is an action that can undo it.
         """
         return self._acting().effect(name, function, args, kwargs, key=key, compensate=compensate)
 
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function whose result later attempts of this generation take over instead of calling it again."""
+        """Call a function whose stored result later attempts of this generation reuse instead of calling it again."""
         return self._acting().step(name, function, args, kwargs)
 
     def heartbeat(self) -> Any:
-        """Renew the lease now and learn whether to go on. Raises `LeaseLost` if the task is no longer ours.
+        """Renew the lease now and return whether to continue. Raises `LeaseLost` if this attempt no longer has the
+        lease.
 
-        The worker renews leases by itself: this is for code that wants to be sure before it does something grave.
+        The worker renews leases by itself. This is for code that must be certain before it does something irreversible.
         """
         return self._acting().heartbeat()
 

@@ -1,7 +1,7 @@
-"""The executor: what an app may put around every attempt of its actions.
+"""Executors: wrappers that an app may put around every attempt of its actions.
 
-Without one an action's function is called and that is all. With one, its coroutine is what an attempt runs: it may call
-the function, once, often or never, and what it returns or raises is how the attempt ends.
+Without one, an attempt only calls the action's function. With one, an attempt runs the executor's coroutine. It may
+call the function once, several times or never; what it returns or raises is the outcome of the attempt.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """Runs attempts: `App("shop", executor=…)`. One for all attempts of a process, which run side by side."""
+    """Runs attempts: `App("shop", executor=…)`. One object serves all attempts of a process, which run concurrently."""
 
     async def execute(self, attempt: Attempt) -> object:
-        """Run one attempt. What this returns is the task's output; what it raises fails the attempt."""
+        """Run one attempt. The return value is the task's output; an exception fails the attempt."""
         ...
 
 
 def valid_executor(given: Any) -> Executor | None:
-    """Refuse where it is written what could run no attempt."""
+    """Refuse an object that cannot run attempts, when the app is created."""
     if given is None:
         return None
     execute = getattr(given, "execute", None)
@@ -39,7 +39,7 @@ def valid_executor(given: Any) -> Executor | None:
 
 
 def _takes_an_attempt(execute: Callable[..., Any]) -> bool:
-    """Whether it can be called with one argument: a class in place of its instance cannot."""
+    """Return whether it can be called with one argument; a class passed instead of its instance cannot."""
     try:
         inspect.signature(execute).bind(None)
     except TypeError:

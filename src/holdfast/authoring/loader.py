@@ -1,8 +1,7 @@
-"""Find the App that a command line names: `module:app` or `file.py:app`.
+"""Loading of the App that a command line names: `module:app` or `file.py:app`.
 
-A file is loaded under the name an import would give it, from its own directory, so that it and its neighbours are one
-program whichever way they are reached. Whatever goes wrong while loading is reported as what to fix, never as a bare
-traceback.
+A file is loaded under the name that an import would give it, from its own directory, so that it and its neighbours are
+one program, however they are reached. Every failure is reported with what to fix, never as a bare traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ATTRIBUTE_DEFAULT = "app"
 
 
 def load_app(ref: str, packs: Sequence[str] = ()) -> App:
-    """Import the module or file before the colon and give the App after it (`app` if none is named).
+    """Import the module or file before the colon and return the App after it (`app` if none is named).
 
     Actions of `packs` are added to it; without a ref the packs alone are the app.
     """
@@ -52,7 +51,7 @@ def _named_app(ref: str) -> App:
 
 
 def _has_attribute(ref: str) -> bool:
-    """A colon separates the attribute, unless it only belongs to a Windows drive."""
+    """Return whether the ref has an attribute after a colon, other than the colon of a Windows drive."""
     return ref.rfind(":") > 1 or ref.strip().startswith(":")
 
 
@@ -73,7 +72,7 @@ def _load_file(path: Path) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None and _is_same_file(loaded, path):
         return loaded
-    # A file called like something already imported keeps a name of its own, or it would replace that module.
+    # A file with the name of an already imported module gets a distinct name, or it would replace that module.
     if loaded is not None or not _is_importable_as(name, path):
         name = f"{name}_app"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
@@ -125,7 +124,7 @@ def _find(module: ModuleType, source: str, attribute: str) -> App:
 
 
 def _broken(source: str, error: BaseException) -> Invalid:
-    """Name the failing line and the error's own last line; the whole traceback goes along as the cause."""
+    """Build an error with the failing line and the last line of the exception; the traceback stays as the cause."""
     where = _where(error)
     last = traceback.format_exception_only(error)[-1].strip().rstrip(".")
     return Invalid(
@@ -138,7 +137,7 @@ def _broken(source: str, error: BaseException) -> Invalid:
 
 
 def _where(error: BaseException) -> str:
-    """The file and line of the user's own code that it is about, and not those of a library that noticed it."""
+    """Return the file and line of the user's own code that failed, not those of a library."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f" ({Path(error.filename).name}, line {error.lineno})"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<frozen")]

@@ -1,6 +1,6 @@
-"""A schedule as code writes it: what to run, when, and what happens when slots overlap or are missed.
+"""Declaration of schedules in code: what to run, when, and what happens when slots overlap or are missed.
 
-Checked where it is written, so that a mistake shows at import; workers declare it to the database when they start.
+A schedule is checked at declaration, so that a mistake shows at import. Workers register it when they start.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from holdfast.errors import Invalid
 Choice = TypeVar("Choice", bound=StrEnum)
 
 TIME_INPUT = "scheduled_for"
-"""The input that gets the slot's time, where an action or flow has one of that name."""
+"""The input that receives the slot's time, if the action or flow has one of this name."""
 
 
 class TracedFlow(Protocol):
-    """A flow whose definition is made when it is first needed; its inputs are known before."""
+    """A flow whose definition is built when it is first needed; its inputs are known before."""
 
     @property
     def name(self) -> str: ...
@@ -71,7 +71,7 @@ def schedule_of(
     max_waiting: int,
     input: Mapping[str, Any] | None,
 ) -> Schedule:
-    """Check what was written and give it a form."""
+    """Check the arguments of a declaration and return the schedule."""
     seconds = None if every is None else valid_interval(every)
     timing_of(cron, seconds, timezone)
     given = dict(input or {})
@@ -91,7 +91,7 @@ def schedule_of(
 
 
 def choice_of(kind: type[Choice], value: str, what: str) -> Choice:
-    """One of the words of a policy."""
+    """Return a policy choice by its name."""
     try:
         return kind(value)
     except ValueError:
@@ -101,12 +101,12 @@ def choice_of(kind: type[Choice], value: str, what: str) -> Choice:
 
 
 def _is_flow(target: Schedulable) -> TypeGuard[FlowDefinition | TracedFlow]:
-    # Of the type, not of the object: to ask the object would trace the flow here and now.
+    # Inspect the type, not the object: reading the attribute of the object would trace the flow now.
     return isinstance(target, FlowDefinition) or hasattr(type(target), "definition")
 
 
 def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
-    """Refuse input that the target does not take; whether it takes the slot's time."""
+    """Refuse input that the target does not take; return whether it takes the slot's time."""
     if isinstance(target, BoundFlow):
         if target.key is not None:
             raise Invalid(

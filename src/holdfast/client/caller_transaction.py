@@ -1,8 +1,8 @@
-"""Joining the caller's transaction: which connections can be joined, and what to do with any other.
+"""Joining of the caller's transaction: which connections can be joined, and the refusal of others.
 
-Whoever gives `connection=` means "with my transaction, or not at all". A connection that cannot mean that is refused
-before anything is stored: a pool would hand the statement to some connection of its own, and one without a transaction
-would keep it whatever becomes of the caller's work.
+A caller that passes `connection=` wants the work stored with its own transaction or not at all. A connection that
+cannot guarantee this is refused before anything is stored. A pool would run the statement on another connection, and a
+connection without a transaction would keep the work whatever happens to the caller's changes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from holdfast.errors import Invalid
 from holdfast.store.database import Session
 
 SQL_WAY = "`select holdfast.enqueue('app.action', '{\"name\": 1}')`"
-"""How any driver and any language hands work in with its own transaction."""
+"""The SQL with which any driver in any language enqueues work in its own transaction."""
 
 
 def joined(connection: Any) -> Session:
-    """The caller's open transaction as a session; `Invalid` for what is none."""
+    """Return the caller's open transaction as a session; raise `Invalid` if there is none."""
     session = connection if isinstance(connection, Session) else Session(connection)
     if not hasattr(session.connection, "is_in_transaction") or not hasattr(session.connection, "fetch"):
         raise Invalid(
@@ -36,7 +36,7 @@ def joined(connection: Any) -> Session:
 
 
 def refuse_for_blocking(given: Any) -> None:
-    """A connection belongs to the event loop it was made on, and the blocking client has another."""
+    """Refuse `connection=`: a connection belongs to one event loop, and the blocking client has its own."""
     if "connection" in given:
         raise Invalid(
             "The blocking client cannot join a transaction.",

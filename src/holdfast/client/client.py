@@ -1,7 +1,7 @@
-"""The client: hand in work, wait for it, look at it, stop it.
+"""The client: enqueue work, wait for it, inspect it, cancel it.
 
-Everything is checked before anything is stored. With `connection=` the enqueue joins the caller's transaction and is
-announced by `wake()` after the commit, or found by the poll.
+Everything is checked before anything is stored. With `connection=` the enqueue joins the caller's transaction; workers
+learn of it by `wake()` after the commit, or by their next poll.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ R = TypeVar("R")
 
 
 class Client:
-    """Open with `async with app.client() as client`."""
+    """Enqueues, starts and inspects work; open with `async with app.client() as client`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Client:
 
     @classmethod
     def over(cls, engine: Engine) -> Client:
-        """A client of an engine that somebody else opened and will close; it knows no actions of its own."""
+        """Return a client of an engine that the caller opened and will close; it knows no actions of its own."""
         client = cls(engine.settings, {})
         client._theirs = client._opened = engine
         client._waits = Results(engine.database, engine.tenant_id)
@@ -90,7 +90,7 @@ class Client:
     async def __aenter__(self) -> Client:
         if self._opened is not None:
             return self
-        # What it learned of the database it had before may mean nothing in the one it finds now.
+        # Cached names of the previous database may be wrong in the one that is opened now.
         self._forget()
         engine = self._theirs or await self._open()
         self._waits = Results(engine.database, engine.tenant_id)
@@ -110,7 +110,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Closed from here on: whoever asks while the rest ends is told so. It can be opened again.
+        # From here on the client is closed: calls made while the rest shuts down fail. It can be opened again.
         engine, self._opened = self._opened, None
         waits, self._waits = self._waits, None
         place, self._place = self._place, None
@@ -129,7 +129,7 @@ class Client:
 
     @property
     def database_url(self) -> str:
-        """The URL of the PostgreSQL it is open on, for connections of your own; of the embedded one too."""
+        """The URL of the open PostgreSQL, including an embedded one, for connections of your own."""
         return self.engine.database.url
 
     @property
@@ -204,7 +204,7 @@ class Client:
             numbers = await accept(theirs or engine.database, interned, encoded) if encoded else []
         else:
             await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second), session=theirs)
-            # How many there are is known only at the end. One too many undoes them all.
+            # The total count is known only at the end. Exceeding the limit rolls all of them back.
             more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in parts)
             rest = (self._intake.encode(bound, batch) for batch in chain([first, second], more))
             if theirs is None:
@@ -217,7 +217,7 @@ class Client:
         return [Task(self, number) for number in numbers]
 
     async def make_ready(self, work: Any) -> None:
-        """Store the names that handing in `work` needs: a transaction that then does so needs no second session."""
+        """Store the names that `work` needs, so that a transaction that then enqueues it needs no second session."""
         if isinstance(work, Action | BoundAction | str):
             await self._intake.intern(self._intake.bound(work))
         else:
@@ -228,7 +228,7 @@ class Client:
     ) -> Run:
         """Start one run of a flow, or of the newest version of a flow by its name. Keyword arguments are its input.
 
-        Under a key (`flow.options(key=…)`) the same start repeated answers with the run that is there.
+        Under a key (`flow.options(key=…)`) a repeated start returns the existing run.
         """
         return (await self.start_many(flow, [given], connection=connection))[0]
 
@@ -255,13 +255,13 @@ class Client:
         version: int | None = None,
         options: RunOptions | None = None,
     ) -> Run:
-        """Start one run of a flow that some worker declared: its newest version, or one of them."""
+        """Start one run of a flow that a worker declared: its newest version, or the given one."""
         snapshot = await self.engine.catalog.flows.newest(self.engine.tenant_id, name, version)
         return await start_one(self, snapshot, given, options or RunOptions())
 
     @property
     def datasets(self) -> DatasetClient:
-        """Build, look at, cut over, roll back and drop datasets."""
+        """Build, inspect, cut over, roll back and drop datasets."""
         return DatasetClient(self)
 
     async def signal(
@@ -273,7 +273,7 @@ class Client:
         run_id: str | None = None,
         actor: str = "client",
     ) -> None:
-        """Tell runs that an event happened: every run that is there and waits, or will wait, for it; or only one."""
+        """Send an event to every existing run that waits, or will wait, for it; or to one run only."""
         engine = self.engine
         wait_key = bounds.valid_key(name if key is None else f"{name}:{key}")
         encoded = json_codec.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
@@ -284,15 +284,15 @@ class Client:
         await publish_and_propagate(engine, done)
 
     def run(self, run_id: str) -> Run:
-        """A handle on a run known by its id."""
+        """Return a handle on a run by its id."""
         return Run(self, bounds.run_number(run_id))
 
     def number_of(self, task_id: str) -> int:
-        """The number behind a task's id, or `NotFound`."""
+        """Return the number behind a task's id; raise `NotFound` if it cannot be one."""
         return task_number(task_id)
 
     def task(self, task_id: str) -> Task[Any]:
-        """A handle on a task known by its id."""
+        """Return a handle on a task by its id."""
         return Task(self, task_number(task_id))
 
     async def tasks(
@@ -305,7 +305,7 @@ class Client:
         since: str | float | datetime | None = None,
         limit: int = 50,
     ) -> list[TaskRow]:
-        """The newest tasks, those of flows too; `since` is a time, or a duration before now."""
+        """List the newest tasks, including those of flows; `since` is a time, or a duration before now."""
         engine = self.engine
         return await list_tasks(
             engine.database,
@@ -319,12 +319,12 @@ class Client:
         )
 
     async def show(self, task_id: str) -> TaskView:
-        """One task in full: its input, output, attempts and effects."""
+        """Return one task in full: its input, output, attempts and effects."""
         engine = self.engine
         return await show_task(engine.database, engine.catalog, engine.tenant_id, task_number(task_id))
 
     async def wake(self) -> None:
-        """Announce work that was enqueued inside the caller's own transaction."""
+        """Notify workers of work that was enqueued in the caller's own transaction."""
         self.engine.notifier.notify(lanes=await unclaimed_lanes(self.engine.database))
 
     async def ending(self, task_id: str, *, timeout: str | float | None = None) -> TaskEnd:
@@ -345,7 +345,7 @@ class Client:
         return output_of(task_id, ending)
 
     async def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
-        """Cancel a task: `canceled` at once, or `canceling` while it is asked to stop."""
+        """Cancel a task: returns `canceled` at once, or `canceling` while it is asked to stop."""
         engine, number = self.engine, task_number(task_id)
         done = await cancel_verb.cancel(
             engine.database,
@@ -362,9 +362,10 @@ class Client:
         return done.states[number]
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
-        """Run a failed task again; answers the number of the attempt that will run.
+        """Run a failed task again; return the number of the attempt that will run.
 
-        `Conflict` `retry_budget_exhausted` when its generation spent its budget: then `dead.redrive` starts another.
+        Raises `Conflict` `retry_budget_exhausted` if its generation has spent its budget; `dead.redrive` starts another
+        one.
         """
         engine = self.engine
         requeued = await retry(
@@ -375,11 +376,11 @@ class Client:
 
     @property
     def dead(self) -> DeadLetters:
-        """Dead letters: what failed for good, and how to run it again."""
+        """Dead letters: tasks that failed for good, and how to run them again."""
         return DeadLetters(self)
 
     async def why(self, task_id: str) -> Explanation:
-        """Explain why a task is where it is and what would move it."""
+        """Explain why a task is in its state and what would move it."""
         engine, number = self.engine, task_number(task_id)
         return await why(
             engine.database, engine.catalog, engine.tenant_id, number, silent_seconds=engine.silent_seconds
@@ -397,8 +398,9 @@ class Client:
         """Run the captured input of a task here, without touching the original, and compare with the record.
 
         The code is the app's own. Effects are answered from the record, or from `effects` by name (`name:key` for one
-        of several); one without an answer ends the replay. Steps give what they gave, unless `runs_steps`. An action
-        that is itself a request or a command, of the runtimes http and shell, is refused unless `sends`.
+        of several); an effect without an answer ends the replay. Steps return their recorded results, unless
+        `runs_steps`. An action that is itself a request or a command (runtimes http and shell) is refused unless
+        `sends`.
         """
         prepared = await self.prepare_replay(
             task_id, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps
@@ -414,18 +416,18 @@ class Client:
         sends: bool = False,
         runs_steps: bool = False,
     ) -> Replay:
-        """The same without running it yet."""
+        """Prepare a replay like `replay`, without running it."""
         from holdfast.client.replay import prepare
 
         given = (self.engine, self._intake.action, self._datasets, task_id)
         return await prepare(*given, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps)
 
     async def effects(self, task_id: str) -> list[EffectView]:
-        """What a task's attempts did outside, and what became of it."""
+        """List the effects of a task's attempts and their results."""
         return await list_effects(self.engine.database, self.engine.tenant_id, task_ids=[task_number(task_id)])
 
     async def compensate(self, idempotency_key: str, *, reason: str, actor: str = "client") -> Compensation:
-        """Undo an effect of a task that is over by the action registered for it, once."""
+        """Undo an effect of a task that has ended, once, by the action registered for it."""
         engine = self.engine
         done = await compensate(
             engine.database, engine.catalog, engine.tenant_id, idempotency_key, actor=actor, reason=reason
@@ -434,7 +436,7 @@ class Client:
         return done
 
     def action(self, name: str) -> Action[..., Any]:
-        """The app's action of that name, or `NotFound`."""
+        """Return the app's action of that name; raise `NotFound` if there is none."""
         return self._intake.action(name)
 
 

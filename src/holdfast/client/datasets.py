@@ -1,4 +1,4 @@
-"""Datasets from the client's side: build versions, look at them, cut over, roll back, drop."""
+"""Client interface of datasets: build versions, inspect them, cut over, roll back, drop."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class DatasetClient:
-    """`client.datasets`. Versions are named by the dataset and their number."""
+    """`client.datasets`. A version is identified by its dataset and number."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def declare(self, dataset: Dataset) -> Generation:
-        """Make sure that a version is there, without waiting for a worker to do so."""
+        """Create a version if it does not exist, without waiting for a worker to do so."""
         engine = self._client.engine
         return await declare.declare(engine.database, engine.tenant_id, dataset)
 
     async def build(self, dataset: Dataset, work: Any, inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
-        """Hand in the work that builds a version: tasks of an action, or runs of a flow, one per input.
+        """Enqueue the work that builds a version: tasks of an action, or runs of a flow, one per input.
 
-        The version is not cut over before all of it completed, and rolling it back cancels what is left of it.
+        The version cannot be cut over before all of it completed; rolling it back cancels the unfinished work.
         """
         generation = await self.declare(dataset)
         client, engine = self._client, self._client.engine
@@ -48,19 +48,19 @@ class DatasetClient:
         return handles
 
     async def generations(self, name: str | None = None) -> list[GenerationView]:
-        """Every generation of every dataset, or of one."""
+        """List every generation of every dataset, or of one."""
         engine = self._client.engine
         return await declare.list_generations(engine.database, engine.tenant_id, name)
 
     async def commits(self, name: str, *, limit: int = 20) -> list[CommitView]:
-        """The last commits to a dataset."""
+        """List the last commits to a dataset."""
         engine = self._client.engine
         return await declare.recent_commits(engine.database, engine.tenant_id, name, limit=limit)
 
     async def cut_over(
         self, name: str, version: int, *, force: bool = False, reason: str = "", actor: str = "client"
     ) -> bool:
-        """Let readers see a version, at once and whole; answers whether it was another one before."""
+        """Make a version visible to readers, atomically; return whether another one was visible before."""
         asking = CutoverRequest(actor=actor, reason=reason)
         engine = self._client.engine
         return await cutover.cut_over(engine.database, engine.tenant_id, name, version, asking, is_forced=force)
@@ -68,7 +68,7 @@ class DatasetClient:
     async def roll_back(
         self, name: str, version: int, *, keep: bool = False, reason: str = "", actor: str = "client"
     ) -> int | None:
-        """Take a version out of use and cancel its unfinished work; answers the version shown instead of it."""
+        """Take a version out of use and cancel its unfinished work; return the version that is shown instead."""
         asking = CutoverRequest(actor=actor, reason=reason)
         engine = self._client.engine
         shown = await cutover.roll_back(engine.database, engine.tenant_id, name, version, asking, is_kept=keep)
@@ -76,14 +76,14 @@ class DatasetClient:
         return shown
 
     async def drop(self, name: str, version: int, *, reason: str = "", actor: str = "client") -> None:
-        """Let the tables of a superseded or kept version go."""
+        """Drop the tables of a superseded or kept version."""
         asking = CutoverRequest(actor=actor, reason=reason)
         engine = self._client.engine
         await cutover.drop(engine.database, engine.tenant_id, name, version, asking)
         await self._finish()
 
     async def _finish(self) -> None:
-        """Do here what a server's pass would do in a moment."""
+        """Run now the pass that a server would run a moment later."""
         engine = self._client.engine
         grace = engine.settings.worker.cancel_grace_seconds
         done = await cutover.finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)

@@ -1,4 +1,4 @@
-"""Dead letters from the client's side: `client.dead`."""
+"""Client interface of dead letters: `client.dead`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetters:
-    """What failed for good: look at it, run it again, or leave it."""
+    """Tasks that failed for good: inspect them, run them again, or ignore them."""
 
     __slots__ = ("_client",)
 
@@ -22,19 +22,19 @@ class DeadLetters:
         self._client = client
 
     async def groups(self) -> list[GroupView]:
-        """Unresolved letters by fingerprint, the largest group first."""
+        """List unresolved dead letters by fingerprint, the largest group first."""
         engine = self._client.engine
         return await dead_groups(engine.database, engine.tenant_id)
 
     async def list(self, *, group: str | None = None, limit: int = 50) -> list[LetterView]:
-        """The newest letters, of one group or all."""
+        """List the newest dead letters, of one group or all."""
         engine = self._client.engine
         return await list_letters(engine.database, engine.tenant_id, fingerprint=group, limit=limit)
 
     async def redrive(
         self, task_id: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
     ) -> int:
-        """Run a dead task again as a new generation; returns the number of the attempt that will run.
+        """Run a dead task again as a new generation; return the number of the attempt that will run.
 
         A task that fails for good again is dispatched again with growing pauses, `dispatches` times in all.
         """
@@ -47,7 +47,7 @@ class DeadLetters:
     async def redrive_group(
         self, fingerprint: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client"
     ) -> int:
-        """Ask for every open letter of a group to be retried, each at most `dispatches` times; returns how many."""
+        """Request a retry of every open dead letter of a group, each at most `dispatches` times; return how many."""
         engine = self._client.engine
         asked = await dead_letter_commands.redrive_group(
             engine, engine.tenant_id, fingerprint, actor=actor, reason=reason, dispatches=dispatches
@@ -55,11 +55,11 @@ class DeadLetters:
         return asked.letters
 
     async def ignore(self, task_id: str, *, reason: str, actor: str = "client") -> int:
-        """Know and leave what is open about a task; answers how many letters that were."""
+        """Ignore the open dead letters of a task; return how many there were."""
         engine, number = self._client.engine, self._client.number_of(task_id)
         asked = await dead_letter_commands.ignore(engine, engine.tenant_id, task_id=number, actor=actor, reason=reason)
         return asked.letters
 
     async def reinject_once(self, worker_id: str, visibility_timeout_seconds: float) -> Reinjected:
-        """Put the oldest dead task back, as a consumer of a dead-letter queue would."""
+        """Requeue the oldest dead task, as a consumer of a dead-letter queue would."""
         return await reinject_once(self._client.engine, worker_id, visibility_timeout_seconds)

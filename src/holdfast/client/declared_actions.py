@@ -1,6 +1,6 @@
-"""Actions known only by what a worker declared: enough to hand in work, not to run it.
+"""Actions known only from a worker's declaration: enough to enqueue work, not to run it.
 
-Names of the input are not checked here, because only the code knows them; the worker checks them.
+Input names are not checked here, because only the code knows them; the worker checks them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.errors import Invalid, NotFound
 
 
 async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
-    """The action of that name as some worker last declared it, or `NotFound`."""
+    """Return the action of that name as a worker last declared it; raise `NotFound` if none did."""
     found = await engine.catalog.declared(engine.tenant_id, name)
     if found is None:
         raise NotFound(

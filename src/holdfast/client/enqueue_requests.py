@@ -1,4 +1,4 @@
-"""Intake: what a client is asked to enqueue, checked and made ready; what is the same each time is made ready once."""
+"""Enqueue requests of a client: checked and encoded; the parts that do not change are prepared once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 1_000
 
 
 def refuse_positional(given: tuple[Any, ...]) -> None:
-    """Input goes by name: it is stored so, and a parameter may move."""
+    """Refuse positional input: input is stored by name, and a parameter may change its position."""
     if given:
         raise Invalid(
             f"{given[0]!r:.80} was passed by position; input is passed by name.",
@@ -40,7 +40,7 @@ def batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, A
 
 
 def not_an_action(given: object) -> Invalid:
-    """What to do with what is no action."""
+    """Build the error for an object that is not an action."""
     if isinstance(given, Flow | BoundFlow | FlowDefinition):
         name = given.flow.name if isinstance(given, BoundFlow) else given.name
         said, advice = f"{name} is a flow", "Start it: client.start(flow, …)."
@@ -53,7 +53,7 @@ def not_an_action(given: object) -> Invalid:
 
 
 class Intake:
-    """The actions that one client knows, and their orders."""
+    """The actions that one client knows, and their prepared enqueue orders."""
 
     def __init__(self, client: Client, actions: Mapping[str, Action[..., Any]], *, input_bytes_max: int) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Intake:
         self._launchable = LaunchedActions()
 
     def action(self, name: str) -> Action[..., Any]:
-        """The app's action of that name, or `NotFound`."""
+        """Return the app's action of that name; raise `NotFound` if there is none."""
         known = self._actions.get(name)
         if known is None:
             raise NotFound(
@@ -94,7 +94,7 @@ class Intake:
         return encoded
 
     async def declare_launched(self) -> None:
-        """Make known what launchers run, of all actions: a flow may use any of them."""
+        """Declare all actions that launchers run, because a flow may use any of them."""
         await self._launchable.declare(self._client.engine, self._actions.values())
 
     async def intern(self, bound: BoundAction[Any, Any]) -> InternedOrder:
@@ -111,9 +111,10 @@ class Intake:
         return known
 
     def announce(self, engine: Engine, interned: InternedOrder) -> None:
-        """Wake workers, unless the work is for later.
+        """Notify workers, unless the work is delayed.
 
-        By the engine that accepted it: a client that was closed meanwhile does not make an error of what is stored.
+        It uses the engine that accepted the work: if the client was closed meanwhile, stored work must not raise an
+        error.
         """
         if not interned.order.delay_seconds:
             engine.notifier.notify(lanes=(interned.lane_id,))

@@ -1,4 +1,4 @@
-"""Flow intake: what a client is asked to start, found and made ready; a flow is made ready once."""
+"""Start requests of a client: flows are resolved, and prepared once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FlowIntake:
         self._forgotten = 0
 
     async def found(self, flow: Flow[...] | BoundFlow[...] | FlowDefinition | str) -> FlowDefinition | FlowSnapshot:
-        """The definition that the code has; for a name the code does not know, what the database has."""
+        """Return the definition from the code, or the stored one for a name that the code does not know."""
         if isinstance(flow, str):
             own, engine = self._own_definition(flow), self._client.engine
             return own if own is not None else await engine.catalog.flows.newest(engine.tenant_id, flow)
@@ -49,7 +49,7 @@ class FlowIntake:
         return json_codec.encode_many(accepted, bytes_max=self._intake.input_bytes_max, what="input")
 
     async def snapshot(self, found: FlowDefinition | FlowSnapshot) -> FlowSnapshot:
-        """The flow as it would run now; once per flow and client."""
+        """Return the stored snapshot of a flow; it is built once per flow and client."""
         if not isinstance(found, FlowDefinition):
             return found
         engine = self._client.engine
@@ -62,7 +62,7 @@ class FlowIntake:
             snapshot = await snapshot_tree(
                 engine.catalog, engine.tenant_id, found.validated(), rules, self._own_definition
             )
-            # The flow is kept with it: an id belongs to its object only while the object lives.
+            # The flow is stored with it, because an id identifies its object only while the object lives.
             known = self._snapshots[id(found)] = (found, snapshot)
         return known[1]
 

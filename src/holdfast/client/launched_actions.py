@@ -1,4 +1,4 @@
-"""Launched actions as clients hand them in: no worker runs that could have declared them, so the first client does."""
+"""Declaration of launched actions by clients: no running worker could have declared them, so the first client does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.engine.workers.declare import declare_action
 
 
 class LaunchedActions:
-    """What one client has made known. What workers declare later takes its place."""
+    """The actions that one client has declared. Later declarations by workers replace them."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     async def declare(self, engine: Engine, actions: Iterable[Action[..., Any]]) -> None:
-        """Have launchers find the tasks of these actions; those without a launcher are left to their workers."""
+        """Declare these actions to launchers; actions without a launcher are left to their workers."""
         for action in actions:
             if action.launcher is None or action.name in self._known:
                 continue

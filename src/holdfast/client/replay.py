@@ -1,9 +1,10 @@
-"""Replay: run a task's captured input here and now, by a plain call of its code, and compare with the record.
+"""Replay: run a task's captured input by a plain call of its code, and compare with the record.
 
-The original is left alone: nothing is claimed and nothing is written. What the code says goes to the replay's result;
-an effect is answered from the record or from what the caller gave for it, and otherwise ends the replay before anything
-is sent. It goes through the executor of its app, as an attempt does; what that does by itself is not held back. There
-is no time limit, so a debugger may take its time. Beside the worker, only here user exceptions are data.
+The original is untouched: nothing is claimed and nothing is written. Logs and progress go to the replay's result. An
+effect is answered from the record or from the caller's `effects`; otherwise it ends the replay before anything is sent.
+The call runs through the executor of its app, as an attempt does; side effects of the executor itself are not
+prevented. There is no time limit, so that a debugger can be used. Only the worker and this module turn user
+exceptions into data.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """How a replay ended. `notes` are log lines and progress as (kind, detail), `effects` the names asked for."""
+    """The result of a replay. `notes` are log lines and progress as (kind, detail), `effects` the requested names."""
 
     task_id: str
     attempt: int
@@ -71,10 +72,11 @@ class Replay:
         look: Look | None = None,
         output_bytes_max: int,
     ) -> None:
-        """`sends` lets an action run that is nothing but a request or a command; without it such a one is refused.
+        """Prepare a replay.
 
-        With `runs_steps` steps are called, also where the record has what they gave. `look` finds receipts that other
-        tasks got; it may be used on any event loop.
+        `sends` permits an action that consists of a request or a command; without it such an action is refused. With
+        `runs_steps`, steps are called even if the record has their results. `look` finds receipts that other tasks got;
+        it may be called on any event loop.
         """
         if not sends and (runtime := getattr(action.function, "runtime", None)) is not None:
             raise _would_send(action.name, runtime)
@@ -117,23 +119,25 @@ class Replay:
         return json_codec.decode(self._captured.input)
 
     async def run(self) -> Replayed:
-        """Run it on this event loop; a plain function in a thread beside it."""
+        """Run it on this event loop; a plain function runs in a thread."""
         try:
             if self._action.executor is not None:
                 return self._completed(await self._execute(self._on_loop if self._is_async else self._in_thread))
             if self._is_async:
                 return self._completed(await self._call())
             return self._completed(await asyncio.to_thread(self._call))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what user code raises is data
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - exceptions of user code are data
             return self._failed(error)
 
     def run_here(self, *, debug: bool = False) -> Replayed:
-        """Run it in this thread, where `breakpoint()` works; with `debug`, look into a failure where it happened."""
+        """Run it in this thread, where `breakpoint()` works; with `debug`, open the debugger where a failure
+        happened.
+        """
         try:
             if self._action.executor is not None:
                 return self._completed(self._execute_here())
             return self._completed(asyncio.run(self._call()) if self._is_async else self._call())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what user code raises is data
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - exceptions of user code are data
             if debug:
                 _look_into(error)
             return self._failed(error)
@@ -215,11 +219,11 @@ async def prepare(
     sends: bool,
     runs_steps: bool,
 ) -> Replay:
-    """Read what a task was given from the database, and find its code."""
+    """Read a task's input and record from the database, and find its code."""
     number = task_number(task_id)
 
     async def look(effect: str, key: str) -> Sequence[Receipt]:
-        # The code that asks may run on a loop of its own, and after the client was closed.
+        # The code that asks may run on another event loop, and after the client was closed.
         database = await engine.database.apart(sessions_max=1).open()
         try:
             found = await capture(database, Catalog(database), engine.tenant_id, number, also=(effect, key))
@@ -241,7 +245,7 @@ async def prepare(
 
 
 class _InputRefused(Exception):
-    """Input or output that a worker would refuse, before or after the code."""
+    """Input or output that a worker would refuse, before or after the code runs."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -249,7 +253,7 @@ class _InputRefused(Exception):
 
 
 def _waiting(look: Look) -> Look:
-    """The same for plain code, which waits where it stands, maybe in a thread that has a loop."""
+    """Return a blocking variant for plain code, whose thread may already have an event loop."""
 
     async def waited(effect: str, key: str) -> Sequence[Receipt]:
         with ThreadPoolExecutor(max_workers=1) as aside:

@@ -1,9 +1,9 @@
-"""What stands in for the database while a replay runs: the record answers, and nothing is written or sent.
+"""Stand-in for the database during a replay: it answers from the record, and nothing is written or sent.
 
-Effects go by their key, as behind the real gate: what the caller gave, else the receipt or refusal on record, whichever
-task sent it, else the replay ends there. Steps give what they gave then, because effects were asked for with it; what
-was not kept is called, and all of them if the caller wants to look into them. Rows for datasets are checked and
-counted, as a worker would, and go nowhere.
+Effects are found by their key, as behind the real gate: first the caller's answer, then the recorded receipt or
+refusal, whichever task sent it; otherwise the replay ends. Steps return their recorded results, because effects were
+requested with them; steps without a record are called, and all of them if the caller wants to debug them. Dataset rows
+are checked and counted, as a worker would, and discarded.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from holdfast.execution.effect_store import Answer, LeaseRenewed, Renew, Request
 
 
 class EffectNotRecorded(Conflict):
-    """A replay reached an effect that neither the record nor the caller has an answer for."""
+    """A replay reached an effect for which neither the record nor the caller has an answer."""
 
     default_code = "effect_in_replay"
 
 
 Look = Callable[[str, str], Coroutine[Any, Any, Sequence[Receipt]]]
-"""Looks for what an effect was answered with under a key of the user's, whichever task sent it."""
+"""Finds the answers to an effect under a user's key, whichever task sent it."""
 
 
 class ReplayRecord:
-    """The ledger of a replay. `asked` are the names of the effects its code wanted, in their order."""
+    """The effect store of a replay. `asked` are the names of the requested effects, in order."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ReplayRecord:
         steps: Sequence[StoredStep] | None,
         bytes_max: int,
     ) -> None:
-        """`steps` None has them all called."""
+        """Create the store; with `steps` None, all steps are called."""
         self._steps = steps
         self._receipts = list(receipts)
         self._task_id = task_id
@@ -62,7 +62,7 @@ class ReplayRecord:
         self.asked: list[str] = []
 
     async def ask(self, request: Request) -> Answer:
-        """Answer at once: plain code runs this without a loop."""
+        """Answer without waiting: plain code runs this without an event loop."""
         match request:
             case OpenEffect():
                 return await self._gate(request)
@@ -97,7 +97,7 @@ class ReplayRecord:
         return GateDecision(key="", code=known.code, message=known.message)
 
     def _known(self, wanted: OpenEffect) -> Receipt | None:
-        """What stands for it on record. Of a task that stood here before, only what it did with the same arguments."""
+        """Return the recorded answer. From a task that this one replaced, only one with the same arguments counts."""
         place = _place(wanted.name, wanted.user_key, wanted.ordinal)
         found = [one for one in self._receipts if _place(one.effect, one.user_key, one.ordinal) == place]
         if same := next((one for one in found if one.digest == wanted.digest), None):
@@ -120,7 +120,7 @@ def _place(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | 
 
 
 class DiscardedRows(AttemptDatasets):
-    """Rows of a replay: opened, checked and counted, never staged."""
+    """Dataset rows of a replay: opened, checked and counted, never staged."""
 
     def __init__(self, datasets: Datasets, answers: Mapping[str, Any]) -> None:
         self.declared = _Named(datasets)
@@ -137,7 +137,7 @@ class DiscardedRows(AttemptDatasets):
         return int(part.rows)
 
     async def cut_over(self, dataset: Dataset, *, force: bool) -> None:
-        """Readers go on seeing what they see."""
+        """Do nothing: readers keep their version."""
 
     async def count(self, dataset: Dataset, partition: str | None) -> int:
         name = f"{dataset.name}.count"
@@ -149,7 +149,7 @@ class DiscardedRows(AttemptDatasets):
         return int(self._answers[name])
 
     def writer(self, *, is_async: bool) -> Callable[[str, int | None], DatasetWriter]:
-        """What `ctx.dataset` is."""
+        """Return the function behind `ctx.dataset`."""
 
         def find(name: str, version: int | None) -> DatasetWriter:
             dataset = self.declared.find(name, version)
@@ -159,7 +159,7 @@ class DiscardedRows(AttemptDatasets):
 
 
 class _Named(DeclaredDatasets):
-    """The datasets an app declares, without a database to have them in."""
+    """The datasets that an app declares, without a database."""
 
     def __init__(self, datasets: Datasets) -> None:
         self._datasets = datasets
@@ -171,7 +171,7 @@ class _Rows:
 
 
 def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that waits for nothing."""
+    """Run a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as done:

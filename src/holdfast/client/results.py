@@ -1,7 +1,7 @@
 """Waiting for tasks to end: one listener and one batched poll for all waits of a client.
 
-The flag on the live row asks whoever settles it to ring. A ring may be lost, so everything awaited is also polled, in
-one statement, at a growing interval.
+A flag on the live row asks the settling transaction to notify. A notification may be lost, so all awaited tasks are
+also polled, in one statement, at a growing interval.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TaskEnd(msgspec.Struct, frozen=True):
 
 
 class Results:
-    """Hands out futures for task ids and fulfils them; those that are open when it closes are told so."""
+    """Creates futures for task ids and resolves them; pending ones fail when it closes."""
 
     def __init__(self, database: Database, tenant_id: int) -> None:
         self._database = database
@@ -52,7 +52,7 @@ class Results:
         self._is_closed = False
 
     async def wait(self, task_id: int) -> TaskEnd:
-        """Wait until the task ended. `NotFound` if there is none."""
+        """Wait until the task has ended; raise `NotFound` if it does not exist."""
         if self._listener is None:
             self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
             await self._listener.start()
@@ -75,16 +75,19 @@ class Results:
             if not self._waiting[task_id]:
                 del self._waiting[task_id]
             if future.done() and not future.cancelled():
-                # Asked for here, or an error that comes with another one would be said to be forgotten.
+                # Mark the exception as retrieved, or asyncio logs it as never retrieved if another error is raised as
+                # well.
                 future.exception()
 
     async def require(self, task_id: int) -> None:
-        """`NotFound` if there is no such task: a wait that was too short for a look does not say so."""
+        """Raise `NotFound` if there is no such task; a wait that timed out before its first query did not
+        check this.
+        """
         if not await self._database.fetch(_WHICH_EXIST, [task_id], self._tenant_id):
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
 
     async def close(self) -> None:
-        """Stop looking. Whoever still waits gets `Unavailable`: the task goes on, and can be waited for elsewhere."""
+        """Stop polling. Pending waits get `Unavailable`: the task continues, and another client can wait for it."""
         self._is_closed = True
         self._tell(_closed())
         if self._watch is not None:
@@ -115,7 +118,7 @@ class Results:
             except TRANSIENT:
                 continue
             except ANY_DB_ERROR as error:
-                # Asking again will not help (a right that was taken away, a schema that is gone): the waiting are told.
+                # Retrying will not help (a revoked privilege, a missing schema), so pending waits get the error.
                 self._tell(error)
                 return
 
@@ -135,7 +138,7 @@ def _closed() -> Unavailable:
 
 
 def output_of(task_id: str, ending: TaskEnd) -> Any:
-    """What a task returned, or `TaskFailed` if it ended otherwise."""
+    """Return the output of a task, or raise `TaskFailed` if it did not complete."""
     if ending.state == "completed":
         return json_codec.decode(ending.output or b"null")
     if ending.state in ("canceled", "skipped", "upstream_failed"):

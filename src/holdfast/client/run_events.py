@@ -1,4 +1,4 @@
-"""The events of one run as a stream: from any cursor, without loss or repetition, until the run is over."""
+"""Event stream of one run: from any cursor, without loss or repetition, until the run is over."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LOOK_SECONDS_MAX = 0.5
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to a run (`node` None), a node of it, or an item of a node.
+    """One event of a run (`node` None), of one of its nodes, or of an item of a node.
 
-    `cursor` resumes after it. Of one node, `order` says what happened later where transactions overlapped.
+    `cursor` resumes after it. For events of one node, `order` gives the order even if transactions overlapped.
     """
 
     cursor: str
@@ -41,9 +41,10 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIterator[RunEvent]:
-    """Events of a run after a cursor; ends once the run is over and everything about it was told.
+    """Yield the events of a run after a cursor, until the run is over and all its events were delivered.
 
-    While the database is away it waits. `NotFound` without such a run, `Invalid` if `after` is no cursor.
+    While the database is unavailable it waits. Raises `NotFound` if there is no such run, `Invalid` if `after` is not a
+    cursor.
     """
     names = await _node_names(engine, run_id)
     cursor, ended_by, pause = after, "", LOOK_SECONDS_FIRST
@@ -64,7 +65,7 @@ async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIt
 
 
 async def named_events(engine: Engine, run_id: int, events: Sequence[NodeEvent]) -> list[RunEvent]:
-    """Events of a run with the names of its nodes."""
+    """Return events of a run with the names of its nodes."""
     if not events:
         return []
     names = await _node_names(engine, run_id)

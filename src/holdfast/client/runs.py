@@ -1,4 +1,4 @@
-"""Runs from the client's side: start them, wait for them, look at them, steer them."""
+"""Client interface of runs: start them, wait for them, inspect and control them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def options_of(flow: object) -> RunOptions:
-    """How a flow is to be started, if it was bound to options."""
+    """Return the start options that a flow is bound to, or the defaults."""
     if not isinstance(flow, BoundFlow):
         return RunOptions()
     return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
@@ -48,7 +48,7 @@ _READ_FOR_COPY = sql("read_run_for_copy")
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of a run and where its task stands."""
+    """One node of a run and the state of its task."""
 
     node: str
     task_id: str
@@ -73,14 +73,14 @@ class Run:
         return f"Run({self.run_id!r})"
 
     async def wait(self, timeout: str | float | None = None) -> str:
-        """Wait for the end and say which: `completed`, `failed` or `canceled`."""
+        """Wait for the end; return `completed`, `failed` or `canceled`."""
         try:
             return (await self._client.ending(self.run_id, timeout=timeout)).state
         except NotFound:
             raise no_run(self.run_id) from None
 
     async def result(self, timeout: str | float | None = None) -> Any:
-        """Wait for what the flow returns. Raises `TaskFailed` unless the run completed."""
+        """Wait for the output of the flow. Raises `TaskFailed` unless the run completed."""
         state = await self.wait(timeout)
         if state != "completed":
             raise TaskFailed(
@@ -92,7 +92,7 @@ class Run:
         return await self.output()
 
     async def _failed(self) -> str:
-        """Which node failed first, and of what."""
+        """Describe which node failed first, and why."""
         failed = [node for node in (await self.show()).tasks if node.state == "failed"]
         if not failed:
             return "failed"
@@ -101,11 +101,11 @@ class Run:
         return f"failed: node {first.node} (task {first.task_id}): {first.error or 'no error on record'}{more}"
 
     async def state(self) -> str:
-        """Where it stands now: `queued`, `running`, `blocked`, `completed`, `failed`, `canceled` …"""
+        """Return the current state: `queued`, `running`, `blocked`, `completed`, `failed`, `canceled` …"""
         return (await self.show()).state
 
     async def output(self) -> Any:
-        """What the flow returns of what is there now; None for what did not complete."""
+        """Return the flow's output as far as it is available; None for nodes that did not complete."""
         engine = self._client.engine
         async with engine.database.session() as session:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number], engine.tenant_id)
@@ -114,19 +114,19 @@ class Run:
             return await run_output(session, engine.catalog, self._number, row["snapshot_id"])
 
     def events(self, after: str = START) -> AsyncIterator[RunEvent]:
-        """Follow what happens to the run and its nodes, from its beginning or after a cursor, until it is over.
+        """Yield events of the run and its nodes, from the beginning or after a cursor, until it is over.
 
-        Each event has the cursor that goes on after it: a stream that is resumed loses nothing and repeats nothing.
+        Each event has the cursor that resumes after it: a resumed stream loses nothing and repeats nothing.
         """
         return run_events(self._client.engine, self._number, after)
 
     async def show(self) -> RunView:
-        """The run in full, with all its nodes."""
+        """Return the run in full, with all its nodes."""
         engine = self._client.engine
         return await show_run(engine.database, engine.catalog, engine.tenant_id, self._number)
 
     async def why(self, node: str | None = None) -> Explanation:
-        """Explain why the run, or one node of it, is where it is and what would move it."""
+        """Explain why the run, or one of its nodes, is in its state and what would move it."""
         engine = self._client.engine
         which, silent = (engine.database, engine.catalog, engine.tenant_id, self._number), engine.silent_seconds
         if node is None:
@@ -134,11 +134,11 @@ class Run:
         return await why_node(*which, node, silent_seconds=silent)
 
     async def clone(self, **changed: Any) -> Run:
-        """Start a copy: the same flow as this run knows it, its input with what is `changed`, linked to this run."""
+        """Start a copy, linked to this run: the same snapshot of the flow, and the same input except for `changed`."""
         return await copy_run(self._client, self._number, changed)
 
     async def tasks(self) -> list[RunTask]:
-        """Every node of the run, in the order of the flow, and where its task stands."""
+        """List every node of the run, in the order of the flow, with the state of its task."""
         engine = self._client.engine
         async with engine.database.session() as session:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number], engine.tenant_id)
@@ -158,7 +158,7 @@ class Run:
         ]
 
     async def cancel(self, reason: str = "", *, actor: str = "client") -> None:
-        """End the run: nothing more starts, what waits ends, what runs is asked to stop."""
+        """Cancel the run: no node starts any more, waiting ones end, running ones are asked to stop."""
         engine = self._client.engine
         grace = engine.settings.worker.cancel_grace_seconds
         who = {"actor": actor, "reason": reason, "grace_seconds": grace}
@@ -166,12 +166,12 @@ class Run:
         await publish_and_propagate(engine, done)
 
     async def pause(self, reason: str = "", *, actor: str = "client") -> None:
-        """Release nothing more until `resume`."""
+        """Release no more nodes until `resume`."""
         engine = self._client.engine
         await pause.pause_run(engine.database, engine.tenant_id, self._number, actor=actor, reason=reason)
 
     async def resume(self, reason: str = "", *, actor: str = "client") -> None:
-        """Let a paused run go on."""
+        """Continue a paused run."""
         engine = self._client.engine
         done = await pause.resume_run(
             engine.database, engine.catalog, engine.tenant_id, self._number, actor=actor, reason=reason
@@ -179,11 +179,11 @@ class Run:
         await publish_and_propagate(engine, done)
 
     async def signal(self, name: str, payload: Any = None, *, key: str | None = None, actor: str = "client") -> None:
-        """Tell this run that an event happened which a node of it waits for, or will wait for."""
+        """Send this run an event that one of its nodes waits for, or will wait for."""
         await self._client.signal(name, payload, key=key, run_id=self.run_id, actor=actor)
 
     async def approve(self, node: str, *, comment: str = "", actor: str = "client") -> None:
-        """Give the approval that a node waits for, or will; `Conflict` if somebody answered, or it is too late."""
+        """Give the approval that a node waits for, or will; `Conflict` if it was already answered or it is too late."""
         await self._decide(node, approved=True, comment=comment, actor=actor)
 
     async def reject(self, node: str, *, comment: str = "", actor: str = "client") -> None:
@@ -197,7 +197,7 @@ class Run:
         await publish_and_propagate(engine, done.notifications)
 
     async def retry(self, reason: str = "", *, only: str | None = None, actor: str = "client") -> list[str]:
-        """Run what failed again with everything downstream of it, or `only` one node; answers the nodes reset."""
+        """Run failed nodes again with everything downstream of them, or `only` one node; return the reset nodes."""
         engine = self._client.engine
         done = await run_commands.retry_run(
             engine.database,
@@ -212,13 +212,13 @@ class Run:
         return done.reset
 
     async def plan_retry(self, *, only: str | None = None) -> run_commands.PlannedRetry:
-        """What `retry` would reset, and which effects of it may happen again. Changes nothing."""
+        """Return what `retry` would reset, and which effects may happen again. Changes nothing."""
         engine = self._client.engine
         return await run_commands.plan_retry(engine.database, engine.catalog, engine.tenant_id, self._number, only=only)
 
 
 async def start_one(client: Client, snapshot: FlowSnapshot, given: Mapping[str, Any], options: RunOptions) -> Run:
-    """Start one run of what is ready to run; under a key at most once."""
+    """Start one run of a stored snapshot; under a key at most once."""
     engine = client.engine
     accepted = accept_run_input(snapshot.plan.inputs, given)
     encoded = json_codec.encode(accepted, bytes_max=engine.settings.limits.input_bytes_max, what="input")
@@ -238,7 +238,7 @@ async def start_many(
     *,
     session: Session | None,
 ) -> list[Run]:
-    """Start one run per input, all or none; with a session in the transaction that is open there."""
+    """Start one run per input, all or none; with a session, in its open transaction."""
     encoded = intake.encode(found, inputs)
     if options.key is not None:
         bounds.valid_key(options.key)
@@ -260,7 +260,7 @@ async def start_many(
 
 
 async def copy_run(client: Client, number: int, changed: Mapping[str, Any], options: RunOptions | None = None) -> Run:
-    """Start a run as another was started, but for what is changed of its input and said in `options`."""
+    """Start a run like another one, with `changed` input and other `options`."""
     engine = client.engine
     async with engine.database.session() as session:
         row = await session.fetchrow(_READ_FOR_COPY, number, engine.tenant_id)

@@ -1,7 +1,7 @@
-"""The blocking twin: the same names without `await`, for code that has no event loop.
+"""Blocking client: the same methods without `await`, for code that has no event loop.
 
-A private loop in a thread runs the ordinary client, so there is one implementation of everything. A test compares the
-public names and parameters of both; `connection=` alone is missing, since a connection belongs to one event loop.
+A private event loop in a thread runs the asynchronous client, so there is one implementation. A test compares the
+public names and parameters of both. Only `connection=` is missing, because a connection belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class SyncClient:
-    """Open with `with app.sync_client() as client`. Safe to use from several threads."""
+    """Blocking client; open with `with app.sync_client() as client`. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class SyncClient:
 
     @property
     def dead(self) -> SyncDeadLetters:
-        """What failed for good: look at it, run it again, or leave it."""
+        """Tasks that failed for good: inspect them, run them again, or ignore them."""
         return SyncDeadLetters(self, self._client.dead)
 
     @property
     def datasets(self) -> SyncDatasets:
-        """Build, look at, cut over, roll back and drop datasets."""
+        """Build, inspect, cut over, roll back and drop datasets."""
         return SyncDatasets(self, self._client.datasets)
 
     def tasks(
@@ -178,7 +178,7 @@ class SyncClient:
         sends: bool = False,
         runs_steps: bool = False,
     ) -> Replay:
-        """The same without running it yet: `client.finished(prepared.run())` does."""
+        """Prepare a replay like `replay`, without running it; `client.finished(prepared.run())` runs it."""
         return self.finished(
             self._client.prepare_replay(task_id, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps)
         )

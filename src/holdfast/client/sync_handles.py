@@ -1,4 +1,4 @@
-"""Handles for blocking code: a task, a run, dead letters and datasets, as the blocking client gives them out."""
+"""Handles of the blocking client: a task, a run, dead letters and datasets."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SyncRun:
         return self._client.finished(self._run.why(node))
 
     def events(self, after: str = START) -> Iterator[RunEvent]:
-        """Follow what happens to the run, from its beginning or after a cursor, until it is over."""
+        """Yield events of the run, from the beginning or after a cursor, until it is over."""
         stream = self._run.events(after)
         try:
             while (event := self._client.finished(_next(stream))) is not None:
@@ -141,7 +141,7 @@ async def _next(stream: Any) -> Any:
 
 
 class SyncDeadLetters:
-    """What failed for good: look at it, run it again, or leave it."""
+    """Tasks that failed for good: inspect them, run them again, or ignore them."""
 
     __slots__ = ("_client", "_dead")
 
@@ -173,7 +173,7 @@ class SyncDeadLetters:
 
 
 class SyncDatasets:
-    """Versions of datasets, named by the dataset and their number."""
+    """Versions of datasets, identified by dataset and number."""
 
     __slots__ = ("_client", "_datasets")
 
@@ -185,7 +185,7 @@ class SyncDatasets:
         return self._client.finished(self._datasets.declare(dataset))
 
     def build(self, dataset: Dataset, work: Any, inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
-        """Hand in the work that builds a version; answers handles on its tasks or runs."""
+        """Enqueue the work that builds a version; return handles on its tasks or runs."""
         handles = self._client.finished(self._datasets.build(dataset, work, inputs))
         return [SyncTask(self._client, one) if isinstance(one, Task) else SyncRun(self._client, one) for one in handles]
 

@@ -1,4 +1,4 @@
-"""A handle on one task: wait for it, stop it, ask about it."""
+"""Handle on one task: wait for it, cancel it, explain it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-# Nothing that a handle refers to refers to it: the thousands of a batch need not be work for the collector.
+# A handle is never part of a reference cycle, so `gc=False` keeps thousands of them out of garbage collection.
 class Task(msgspec.Struct, Generic[R], eq=False, gc=False):
     """A handle on one task; `R` is what its action returns."""
 
@@ -37,25 +37,25 @@ class Task(msgspec.Struct, Generic[R], eq=False, gc=False):
         return found  # type: ignore[no-any-return]
 
     async def state(self) -> str:
-        """Where it stands now: `queued`, `running`, `retrying`, `completed`, `failed`, `canceled` …"""
+        """Return the current state: `queued`, `running`, `retrying`, `completed`, `failed`, `canceled` …"""
         return (await self.show()).state
 
     async def show(self) -> TaskView:
-        """The task in full: its input, output, attempts and effects."""
+        """Return the task in full: its input, output, attempts and effects."""
         return await self._client.show(self.task_id)
 
     async def wait(self, timeout: str | float | None = None) -> str:
-        """Wait for the end and say which: `completed`, `failed` or `canceled`."""
+        """Wait for the end; return `completed`, `failed` or `canceled`."""
         return (await self._client.ending(self.task_id, timeout=timeout)).state
 
     async def cancel(self, reason: str = "") -> str:
-        """Cancel it: `canceled` at once, or `canceling` while it is asked to stop."""
+        """Cancel it: returns `canceled` at once, or `canceling` while it is asked to stop."""
         return await self._client.cancel(self.task_id, reason=reason)
 
     async def why(self) -> Explanation:
-        """Explain why the task is where it is and what would move it; `print()` shows the headline."""
+        """Explain why the task is in its state and what would move it; `print()` shows the headline."""
         return await self._client.why(self.task_id)
 
     async def effects(self) -> list[EffectView]:
-        """What the task's attempts did outside, and what became of it."""
+        """List the effects of the task's attempts and their results."""
         return await self._client.effects(self.task_id)

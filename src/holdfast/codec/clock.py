@@ -1,7 +1,7 @@
-"""The time of day, where an action or a worker needs one: the machine's, or that of a clock an app was given.
+"""Time of day for actions and workers: the machine's, or that of a clock passed to the app.
 
-It decides nothing about tasks. When something is due, overdue or lost is said by the database's clock, and how long a
-lease still lasts by the monotonic one; neither can be supplied.
+It decides nothing about tasks. The database clock decides what is due, overdue or lost, and the monotonic clock how
+long a lease lasts; neither can be replaced.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from holdfast.errors import Invalid
 
 
 class Clock(Protocol):
-    """Tells the time of day: `App("shop", clock=…)`. Asked from any thread."""
+    """Supplies the time of day: `App("shop", clock=…)`. Called from any thread."""
 
     def now(self) -> datetime:
-        """The time, with its time zone."""
+        """Return the current time, with its time zone."""
         ...
 
 
@@ -27,26 +27,29 @@ _followed: weakref.ref[Clock] | None = None
 
 
 def machine_now() -> datetime:
-    """The time of this machine, unless a test moves it."""
+    """Return the time of this machine, unless a test replaced the clock."""
     clock = None if _followed is None else _followed()
     return datetime.now(UTC) if clock is None else clock.now()
 
 
 def follow(clock: Clock) -> None:
-    """Let `machine_now` go by a test's clock, for as long as that is there."""
+    """Make `machine_now` use a test's clock, for as long as that object lives."""
     global _followed
     _followed = weakref.ref(clock)
 
 
 def unfollow(clock: Clock) -> None:
-    """Let it be the machine's again, unless it follows another by now."""
+    """Make `machine_now` use the machine's clock again, unless another clock replaced this one meanwhile."""
     global _followed
     if _followed is not None and _followed() is clock:
         _followed = None
 
 
 def now_of(clock: Any) -> Callable[[], datetime]:
-    """How a clock is asked. What it answers is checked when it does: it may not be ready when the app is made."""
+    """Return a function that reads a clock.
+
+    Its result is checked on each call: it may not be ready when the app is made.
+    """
     if clock is None:
         return machine_now
     ask = getattr(clock, "now", None)

@@ -1,7 +1,7 @@
-"""Read what people write about time: cron expressions, intervals, zones. Refused here, before anything is stored.
+"""Parsing of cron expressions, intervals and time zones. Mistakes are refused here, before anything is stored.
 
-The calendar of a cron expression comes from cronsim, asked about local times without a zone. What becomes of them when
-clocks change is decided in `core.schedule`.
+cronsim provides the calendar of a cron expression, as local times without a zone. `core.schedules.schedule` decides
+what happens to them when clocks change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SOME_DAY = datetime(2024, 1, 1)
 
 @lru_cache(maxsize=4096)
 def timing_of(cron: str | None, every_seconds: float | None, timezone: str) -> Timing:
-    """The timing of a schedule, or `Invalid`: exactly one of cron and interval, in a known zone."""
+    """Return the timing of a schedule, or raise `Invalid`: exactly one of cron and interval, in a known zone."""
     if (cron is None) == (every_seconds is None):
         raise Invalid(
             "A schedule needs either a cron expression or an interval.",
@@ -66,7 +66,7 @@ def valid_interval(every: str | float | timedelta) -> float:
 
 
 def zone_of(name: object) -> tzinfo:
-    """The time zone of that name, such as `Europe/Berlin`."""
+    """Return the time zone of that name, such as `Europe/Berlin`."""
     if isinstance(name, str) and name in _zones():
         return ZoneInfo(name)
     shown = repr(name)[:80]

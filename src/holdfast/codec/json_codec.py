@@ -1,7 +1,7 @@
-"""JSON at the edges: what people send in and what their code returns, checked once.
+"""JSON encoding at the boundaries: input that callers send and output that user code returns, checked once.
 
-Promises: what `encode` accepts, PostgreSQL can store and cast to jsonb, and `decode` gives back equal. Everything else
-is refused with its own code, before anything is stored.
+PostgreSQL can store and cast to jsonb every value that `encode` accepts, and `decode` returns an equal value.
+Everything else is refused with its own code, before anything is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.errors import Invalid
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec does not know, as JSON: a path as its text, a model as it describes itself."""
+    """Convert values that msgspec does not know to JSON: a path to its text, a model by its own `model_dump`."""
     if isinstance(value, PurePath):
         return str(value)
     if callable(getattr(type(value), "model_dump", None)):
@@ -36,11 +36,11 @@ _canonical = msgspec.json.Encoder(
 decode = msgspec.json.Decoder().decode
 
 NULL = msgspec.Raw(b"null")
-"""JSON where there is none. Views say it so, not by None: over the wire nobody could tell the two apart."""
+"""A missing JSON value. Views use it instead of None, because JSON cannot distinguish the two."""
 
 
 def encode_many(values: list[Any], *, bytes_max: int, what: str) -> list[bytes]:
-    """Encode a batch. Small values without a suspicious byte between them pass at the cost of one look at all."""
+    """Encode a batch. Small values without a suspicious byte cost one combined check."""
     try:
         encoded = [_encoder.encode(value) for value in values]
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -53,7 +53,7 @@ def encode_many(values: list[Any], *, bytes_max: int, what: str) -> list[bytes]:
 
 
 def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
-    """Encode a value as JSON, or say which limit it breaks. `what` names it in the message."""
+    """Encode a value as JSON, or raise naming the limit that it breaks. `what` names it in the message."""
     try:
         encoded = _encoder.encode(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -63,7 +63,7 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
     except RecursionError as error:
         raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from error
     size = len(encoded)
-    # Single bytes first: to look for a string of them in bytes costs a multiple, and every output passes here.
+    # Check single bytes first: a substring search costs several times as much, and every output passes here.
     has_trace = _BACKSLASH in encoded or (_N in encoded and b"null" in encoded)
     if has_trace or size > _SMALL_BYTES or size > bytes_max:
         _check_closely(value, encoded, bytes_max=bytes_max, what=what)
@@ -78,7 +78,8 @@ def canonical(value: Any, *, bytes_max: int, what: str) -> bytes:
 
 _BACKSLASH, _N = b"\\n"
 _SMALL_BYTES = bounds.NESTING_MAX
-"""Nothing this short is too large or too deep; only a NUL or a lost NaN can hide in it, and both leave a trace."""
+"""A text this short is neither too large nor too deep; only a NUL or a lost NaN can hide in it, and both
+leave a trace."""
 
 
 def _check_closely(value: Any, encoded: bytes, *, bytes_max: int, what: str) -> None:
@@ -86,16 +87,16 @@ def _check_closely(value: Any, encoded: bytes, *, bytes_max: int, what: str) -> 
         bounds.valid_input(encoded, bytes_max=bytes_max)
     else:
         bounds.valid_output(encoded, bytes_max=bytes_max)
-    # A NUL reaches JSON as an escape; jsonb and every text column refuse it, so it stops here.
+    # A NUL appears in JSON as an escape. jsonb and every text column refuse it, so it is refused here.
     if b"\\u0000" in encoded and any(isinstance(one, str) and "\x00" in one for one in _scalars(value)):
         raise Invalid(f"The {what} contains a NUL character.", code="payload_has_nul", advice="Remove it.")
-    # msgspec writes NaN and infinities as null, silently changing the value.
+    # msgspec writes NaN and infinities as null, which silently changes the value.
     if b"null" in encoded and any(isinstance(one, float) and not math.isfinite(one) for one in _scalars(value)):
         raise Invalid(f"The {what} contains NaN or an infinity, which JSON cannot carry.", code="payload_not_finite")
 
 
 def _scalars(value: Any) -> Iterator[Any]:
-    """Every scalar and key inside a JSON-like value."""
+    """Yield every scalar and key inside a JSON-like value."""
     pending = [msgspec.to_builtins(value, builtin_types=(float,), enc_hook=_plain)]
     while pending:
         item = pending.pop()

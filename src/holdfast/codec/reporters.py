@@ -1,7 +1,7 @@
-"""A reporter: code of yours that is handed the events a webhook would be sent.
+"""Reporters: your own code that receives the events a webhook would be sent.
 
-A webhook whose URL is `reporter:module:factory` has one. A URL comes from whoever may add a webhook, and a reporter
-runs inside the engine's processes: only what an operator named in the settings is ever imported.
+A webhook whose URL is `reporter:module:factory` has one. The URL comes from a user who may add webhooks, and a reporter
+runs inside the engine's processes. So only factories that an operator named in the settings are imported.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _REFERENCE = re.compile(r"(?=.{3,255}\Z)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """One event. `delivery_id` is the same in every repeat: keep it, and drop repeats.
+    """One event. `delivery_id` is the same in every repeat: store it, and drop repeats.
 
-    An event about no task has neither `task_id` nor `attempt`. `detail` is what else is known of it, by its kind.
+    An event that is not about a task has neither `task_id` nor `attempt`. `detail` has further data, depending on the
+    kind.
     """
 
     kind: str
@@ -55,30 +56,30 @@ class Reported:
 
 
 class Reporter(Protocol):
-    """Takes events, in order, at least once each. A factory without arguments makes one for each process.
+    """Receives events, in order, at least once each. A factory without arguments makes one for each process.
 
-    All of it runs in a thread and an event loop of its own. Several webhooks may name the same reporter: it may then be
-    handed an event of one while it is busy with that of another.
+    It runs in its own thread and event loop. Several webhooks may name the same reporter; then it may get an event of
+    one while it processes an event of another.
     """
 
     async def report(self, event: Reported) -> None:
-        """Take one event. What it raises means that it did not: the same event comes again, before any other."""
+        """Process one event. If this raises, the same event is delivered again before any other."""
 
     async def close(self) -> None:
-        """Let go of what it holds, when its process stops."""
+        """Release resources when the process stops."""
 
 
 def is_reporter(url: str) -> bool:
-    """Whether a webhook's URL names a reporter: such a one is never asked over the network."""
+    """Return whether a webhook's URL names a reporter; such a URL is never requested over the network."""
     return url.startswith(SCHEME)
 
 
 def allowed_reference(url: str, settings: Settings) -> str:
-    """The `module:factory` that a URL names; `Invalid` for one that may not be imported here."""
+    """Return the `module:factory` that a URL names; raise `Invalid` if it may not be imported here."""
     reference = url.removeprefix(SCHEME)
     if not _REFERENCE.fullmatch(reference):
         raise Invalid("This is no reporter: it names no factory.", code=CODE, advice="Write reporter:module:factory.")
-    # A caller's word alone makes no process import a module: whoever runs it has to have named it.
+    # A caller alone cannot make a process import a module: the operator of the process must have named it.
     if settings.is_local or reference in settings.webhooks.reporters:
         return reference
     raise Invalid(

@@ -1,8 +1,8 @@
-"""YAML as plain JSON values that know their lines.
+"""YAML reader for plain JSON values with line numbers.
 
-A narrow YAML: one document, no anchors, aliases or tags, every key a text, none twice. Values are read by the core
-schema of YAML 1.2, so `no`, `on` and dates stay text. The parser's events are put together here, without recursion and
-bounded in size and depth: a file from anywhere can be refused, but never harm.
+It accepts a subset of YAML: one document, no anchors, aliases or tags, every key a text, no duplicate keys. Values
+follow the core schema of YAML 1.2, so `no`, `on` and dates stay text. Parser events are assembled without recursion and
+with limits on size and depth, so that an untrusted file can be refused but do no harm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STRING_TAG = "tag:yaml.org,2002:str"
 
 
 class Block(dict[str, Any]):
-    """A mapping, the line it begins on, and the line of each key."""
+    """A mapping, the line on which it begins, and the line of each key."""
 
     __slots__ = ("line", "lines")
 
@@ -38,7 +38,7 @@ class Block(dict[str, Any]):
 
 
 class Items(list[Any]):
-    """A list, the line it begins on, and the line of each item."""
+    """A list, the line on which it begins, and the line of each item."""
 
     __slots__ = ("line", "lines")
 
@@ -49,7 +49,7 @@ class Items(list[Any]):
 
 
 def refuse(file: str, line: int, code: str, detail: str, advice: str = "", **fields: Any) -> Invalid:
-    """Build an error that names file and line; `code` is without the family."""
+    """Build an error that names file and line; `code` is without the family prefix."""
     return Invalid(
         f"{file}:{line}: {detail}", code=f"DAG_VALIDATION_{code}", advice=advice, file=file, line=line, **fields
     )
@@ -76,7 +76,10 @@ def read_yaml(text: bytes, *, file: str, bytes_max: int) -> Any:
 
 
 class _Reader:
-    """Puts events together. The innermost open container is the last of `_open`, beside the key that waits."""
+    """Assembles events.
+
+    The last entry of `_open` is the innermost open container, the last of `_keys` its pending key.
+    """
 
     def __init__(self, file: str) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""A webhook as rules: which events it wants, what is sent of one, and what follows a delivery that was not taken."""
+"""Webhook rules: which events a webhook wants, what is sent, and what follows a failed delivery."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = frozenset(
     }.items()
     for verb in verbs.split()
 ) | {"stateful_dead_letter_retry_requeued"}
-"""What can be asked for by name; `task.*` asks for every one of a noun."""
+"""The event kinds that a filter can name; `task.*` selects every kind of a noun."""
 
 TEST_KIND = "webhook.test"
 FILTERS_MAX = 100
@@ -39,7 +39,7 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """What a webhook wants; None is everything. Kinds may end in `.*`."""
+    """The events that a webhook wants; None selects everything. Kinds may end in `.*`."""
 
     kinds: Sequence[str] | None = None
     queues: Sequence[str] | None = None
@@ -55,7 +55,7 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDelivery:
-    """Try again after a pause; with a reason, pause the webhook instead."""
+    """Try again after a pause; with `pause_reason`, pause the webhook instead."""
 
     seconds: float
     pause_reason: str | None = None
@@ -70,7 +70,7 @@ def after_failure(
     status: int | None = None,
     retry_after: str | None = None,
 ) -> RetryDelivery:
-    """What follows a delivery that was not taken; `failures` counts those of this event, with this one."""
+    """Decide what follows a failed delivery; `failures` counts those of this event, including this one."""
     if status == GONE:
         return RetryDelivery(seconds=0.0, pause_reason="The receiver answered 410: it is gone for good.")
     if failures >= failures_max:
@@ -90,11 +90,11 @@ def after_failure(
 
 
 def delivery_id(installation: str, cursor: str) -> str:
-    """The same for one event whenever it is sent, and another in another database."""
+    """Return an id that is the same whenever one event is sent, and different in another database."""
     return f"evt_{installation}_{cursor.replace(':', '_')}"
 
 
 def body_of(kind: str, at: datetime, data: Mapping[str, Any]) -> bytes:
-    """What is sent: `{"type", "timestamp", "data"}`, the same bytes for the same event."""
+    """Return the request body `{"type", "timestamp", "data"}`, the same bytes for the same event."""
     content = {"type": kind, "timestamp": at.isoformat(), "data": data}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
-"""The contract of a launcher: start a worker for one task on some platform, see whether it runs, stop it.
+"""Contract of a launcher: start a worker for one task on a platform, check whether it runs, stop it.
 
-A launcher starts things; it decides nothing. Whether an attempt is open, lost or over is the database's to say. Three
-methods; each may be called again with the same arguments, by another process, at any time.
+A launcher only starts and stops workers; the database decides whether an attempt is open, lost or over. Each of the
+three methods may be called again with the same arguments, by another process, at any time.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ URL_VARIABLE = "HOLDFAST_URL"
 
 
 class LaunchError(Unavailable):
-    """Nothing was launched, or nobody can tell whether; the detail says what the platform said."""
+    """Nothing was launched, or the outcome is unknown; the detail contains the platform's message."""
 
     default_code = "launch_failed"
 
 
 class NotHere(LaunchError):
-    """What is to be stopped runs where this process cannot reach it; another one can."""
+    """The launch to be stopped runs where this process cannot reach it; another process can."""
 
     default_code = "launched_elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
-    """One launch. Nothing of it comes from the task's input: an image, a command or a role is the profile's to choose.
+    """One launch. Nothing of it comes from the task's input: image, command and role are chosen by the profile.
 
-    `name` is the same for every try of an attempt: a launcher that is asked for it again answers what runs already.
+    `name` is the same for every try of an attempt: a launcher that is asked again returns the launch that already runs.
     """
 
     name: str
@@ -51,7 +51,7 @@ class LaunchOrder:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the launched worker is told about its attempt, and nothing more."""
+        """The environment that describes its attempt to the launched worker, and nothing more."""
         return {
             TOKEN_VARIABLE: self.token,
             TASK_VARIABLE: self.task_id,
@@ -61,47 +61,47 @@ class LaunchOrder:
 
 
 class LaunchState(StrEnum):
-    """What a platform says about something launched."""
+    """The state of a launch, as its platform reports it."""
 
     RUNNING = "running"
-    """Or about to run."""
+    """Running, or about to run."""
     STOPPED = "stopped"
     MISSING = "missing"
-    """Not known there: too young to be listed, or long gone."""
+    """Unknown to the platform: too recent to be listed, or long gone."""
     UNKNOWN = "unknown"
-    """It cannot be seen from here."""
+    """It cannot be observed from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchStatus:
-    """One sighting, and the platform's own words."""
+    """One observation, with the platform's own message."""
 
     sighting: LaunchState
     detail: str = ""
 
 
 class Launcher(Protocol):
-    """One platform with one profile. `kind` is for people."""
+    """One platform with one profile. `kind` is a display name."""
 
     @property
     def kind(self) -> str: ...
 
     async def launch(self, order: LaunchOrder) -> str:
-        """Start it and answer what the platform calls it; `LaunchError` if that failed."""
+        """Start the worker and return the platform's handle; raise `LaunchError` if that failed."""
         ...
 
     async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
-        """What became of them; one that is left out cannot be seen."""
+        """Return the state of each handle; one that is left out cannot be observed."""
         ...
 
     async def stop(self, name: str, handle: str | None) -> None:
-        """Stop it, if it runs. Without a handle, whatever was started under the name."""
+        """Stop the launch, if it runs. Without a handle, stop whatever was started under the name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one profile, each asked for once; what nobody asked for is a mistake in the file."""
+    """The options of one profile; an unknown option is refused as a mistake in the file."""
 
     profile: str
     given: Mapping[str, Any]
@@ -139,7 +139,7 @@ class Options:
         return dict(self._of(name, dict, {}, "a table"))
 
     def environment(self) -> dict[str, str]:
-        """`env`: texts by name. What tells a worker its attempt cannot be set here."""
+        """Return `env`: texts by name. The variables that identify the attempt cannot be set here."""
         table = self.table("env")
         taken = {TOKEN_VARIABLE, TASK_VARIABLE, ATTEMPT_VARIABLE} & table.keys()
         if taken or not all(isinstance(value, str) for value in table.values()):

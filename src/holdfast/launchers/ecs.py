@@ -1,8 +1,8 @@
-"""The ECS launcher: one `RunTask` for one attempt, with the extra `holdfast[aws]`.
+"""ECS launcher: one `RunTask` per attempt, with the extra `holdfast[aws]`.
 
-Cluster, task definition, network and roles are the profile's. The only thing overridden is the environment of one
-container, with the one-shot token and the attempt it is for; the database's URL belongs into the task definition, as a
-secret. The client token is the launch's name, so a repeat of an answer that got lost starts nothing twice.
+Cluster, task definition, network and roles come from the profile. Only the environment of one container is overridden,
+with the one-shot token and its attempt; the database URL belongs in the task definition, as a secret. The client token
+is the launch's name, so that a repeat after a lost response starts nothing twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DESCRIBE_MAX = 100
 THREADS_MAX = 16
 CALL_SECONDS = 10
 ATTEMPTS_MAX = 3
-"""Of one call, by the client itself, under the same client token."""
+"""Tries of one call by the client itself, under the same client token."""
 STOP_REASON = "holdfast: the attempt is over"
 
 
@@ -72,8 +72,8 @@ class EcsLauncher:
         try:
             answer = await self._call("run_task", **asked)
         except LaunchError as error:
-            # Asked before for the same attempt with another token: what was started then is this launch, also if it has
-            # stopped since, which a list of what runs does not show.
+            # A request for the same attempt with another token was made before: the task started then is this launch,
+            # even if it has stopped since, which a list of running tasks does not show.
             if error.fields.get("kind") != "ConflictException":
                 raise
             if found := error.fields.get("resource_ids") or await self._named(order.name):
@@ -102,7 +102,7 @@ class EcsLauncher:
             try:
                 await self._call("stop_task", cluster=self._cluster, task=task, reason=STOP_REASON)
             except LaunchError as error:
-                # A task that ECS forgot is as stopped as can be.
+                # A task that ECS no longer knows has stopped.
                 if error.fields.get("kind") != "InvalidParameterException":
                     raise
 
@@ -111,7 +111,7 @@ class EcsLauncher:
         return [str(arn) for arn in answer.get("taskArns", ())]
 
     async def _call(self, operation: str, **asked: Any) -> Any:
-        """One call of the blocking client in a thread; whatever it says that is no answer is a `LaunchError`."""
+        """Make one call of the blocking client in a thread; every failure is a `LaunchError`."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -126,7 +126,7 @@ class EcsLauncher:
 
 
 def _placed(options: Options) -> dict[str, Any]:
-    """Where a task runs."""
+    """Return the placement parameters of a task."""
     placed: dict[str, Any] = {}
     if provider := options.text("capacity_provider"):
         placed["capacityProviderStrategy"] = [{"capacityProvider": provider}]
@@ -161,7 +161,7 @@ def _client(options: Options) -> Any:
         retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
     )
     where = {"region_name": options.text("region") or None, "endpoint_url": options.text("endpoint_url") or None}
-    # A session of its own: boto3's default one is not safe to use from several threads.
+    # A separate session: boto3's default one is not safe to use from several threads.
     return boto3.session.Session().client("ecs", config=config, **where)
 
 

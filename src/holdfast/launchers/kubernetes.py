@@ -1,8 +1,8 @@
-"""The Kubernetes launcher: one Job for one attempt, by plain HTTP; a client library would be larger than Holdfast.
+"""Kubernetes launcher: one Job per attempt, over plain HTTP; a client library would be larger than Holdfast.
 
-Four calls: create (a name that is taken means: launched already), read, list pods for the exit code, delete with what
-belongs to it. Inside a cluster the service account's token and certificate are found by themselves; elsewhere the
-profile names the server. Image, command, account and resources are the profile's alone.
+It makes four calls: create (a taken name means that it is already launched), read, list pods for the exit code, delete
+with dependents. Inside a cluster the service account's token and certificate are found automatically; elsewhere the
+profile names the server. Image, command, account and resources come only from the profile.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ COMMAND = ("holdfast", "attach")
 CALL_SECONDS = 10.0
 THREADS_MAX = 16
 TRIES_MAX = 3
-"""Of one call whose answer got lost; the name makes a repeat the same launch."""
+"""Tries of one call whose response got lost; the name makes a repeat the same launch."""
 AGAIN_SECONDS = 0.2
 KEEP_SECONDS = 3600
-"""How long the cluster keeps a Job that is over, for whoever wants its log."""
+"""How long the cluster keeps a finished Job, so that its log can be read."""
 BODY_BYTES_MAX = 4 * 1024 * 1024
 _CONFLICT, _NOT_FOUND, _BROKEN = 409, 404, 500
 
@@ -118,7 +118,7 @@ class KubernetesLauncher:
     async def _call(
         self, method: str, path: str, *, body: Any = None, group: str = "apis/batch/v1"
     ) -> tuple[int, dict[str, Any]]:
-        """One call, repeated while its answer gets lost or the server is in trouble."""
+        """Make one call, repeated while its response gets lost or the server reports an error."""
         url = f"{self._url.rstrip('/')}/{group}/namespaces/{self._namespace}/{path}"
         for left in reversed(range(TRIES_MAX)):
             try:
@@ -146,7 +146,7 @@ class KubernetesLauncher:
 
 
 def _template(options: Options) -> dict[str, Any]:
-    """The Job as the profile describes it, without what one launch adds: name and environment."""
+    """Return the Job that the profile describes, without name and environment, which each launch adds."""
     container: dict[str, Any] = {
         "name": "worker",
         "image": options.required("image"),
@@ -164,7 +164,7 @@ def _template(options: Options) -> dict[str, Any]:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"labels": labels},
-        # One pod, never started anew: another attempt is another Job, with a token of its own.
+        # One pod, never restarted: another attempt is another Job, with its own token.
         "spec": {
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": options.number("keep_seconds", KEEP_SECONDS),
@@ -196,7 +196,7 @@ def _context(url: str, ca_file: str) -> ssl.SSLContext | None:
 
 
 def _read(path: Path) -> str:
-    """Read anew for each call: the cluster changes a service account's token now and then."""
+    """Read the file for each call: the cluster rotates a service account's token from time to time."""
     try:
         return path.read_text().strip()
     except OSError:

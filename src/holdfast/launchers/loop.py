@@ -1,8 +1,9 @@
-"""The launching loop: starts workers for the tasks of actions that ask for it, and looks after what it started.
+"""Launch loop: starts workers for the tasks of launched actions, and supervises the launches.
 
-Any number of processes may run it. Two kinds of pass: `launch_once` takes queued tasks through slot, reservation and
-launch, and finishes what another process began; `tend_once` asks platforms about workers that did not attach, stops
-what belongs to attempts that are over, and lets go of slots and tokens. A platform in trouble delays its own tasks.
+Any number of processes may run it. There are two kinds of pass. `launch_once` takes queued tasks through slot,
+reservation and launch, and finishes launches that another process began. `tend_once` asks platforms about workers that
+did not attach, stops launches of ended attempts, and frees slots and tokens. A failing platform delays only its own
+tasks.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from holdfast.wakeups.notifier import WAKE_CHANNEL
 log = logging.getLogger("holdfast.launch")
 
 LAUNCH_CALL_SECONDS = 45.0
-"""One launch may take so long; less than LAUNCHING_SECONDS, so that nobody takes it over meanwhile."""
+"""The longest duration of one launch; less than LAUNCHING_SECONDS, so that no other process takes it over meanwhile."""
 CALL_SECONDS = 30.0
 LAUNCHES_AT_ONCE = 16
 MISSING_SECONDS = 30.0
-"""So long a platform may not know yet what it started."""
+"""How long a platform may not yet know a launch that it started."""
 ELSEWHERE_SECONDS_MAX = 24 * 3600.0
-"""So long a launch waits for the machine that can stop it."""
+"""How long a launch waits for the machine that can stop it."""
 RING_SECONDS = 0.1
 
 
 class Launching:
-    """`run()` until cancelled, or single passes from a test."""
+    """Runs passes: `run()` until cancelled, or single passes from a test."""
 
     def __init__(self, engine: Engine, profiles: Profiles) -> None:
         self._engine = engine
@@ -48,7 +49,7 @@ class Launching:
         self._profiles = profiles
         self._settings = engine.settings.launch
         self._busy: dict[asyncio.Task[None], str] = {}
-        """Launches under way, and by which launcher."""
+        """Launches in progress, and their launcher."""
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._rest_until: dict[str, float] = {}
         self._rung = asyncio.Event()
@@ -61,7 +62,7 @@ class Launching:
                 group.create_task(self._repeat("launch", self._begin_launches, self._settings.poll_seconds))
                 group.create_task(self._repeat("tend", self._begin_tending, self._settings.poll_seconds))
         finally:
-            # What is being launched is left as it is: whoever runs next takes it over.
+            # Launches in progress are left as they are: the next process takes them over.
             await listener.close()
             beside = [*self._busy, *self._tending.values()]
             for one in beside:
@@ -69,13 +70,15 @@ class Launching:
             await asyncio.gather(*beside, return_exceptions=True)
 
     async def launch_once(self) -> int:
-        """One pass, to its end; answers how many launches it tried."""
+        """Run one launch pass to its end; return how many launches it tried."""
         began = await self._begin_launches()
         await asyncio.gather(*self._busy)
         return began
 
     async def _begin_launches(self) -> int:
-        """Take what can be launched through slot and reservation; the launches themselves go on beside the loop."""
+        """Take launchable tasks through slot and reservation; the launches themselves run concurrently with
+        the loop.
+        """
         names = await self._names()
         if not names:
             return 0
@@ -100,12 +103,12 @@ class Launching:
         return began + await self._adopt(names)
 
     async def _names(self) -> list[str]:
-        """The launchers that are wanted and can be used here."""
+        """Return the launchers that actions request and that this process has."""
         wanted = await launching.launchers_wanted(self._database)
         return [name for name in wanted if self._profiles.find(name) is not None]
 
     async def _declare(self, names: Sequence[str]) -> None:
-        """Say which launchers this process has."""
+        """Announce the launchers of this process."""
         for name in names:
             profile = self._profiles.find(name)
             assert profile is not None
@@ -119,7 +122,7 @@ class Launching:
             )
 
     async def _adopt(self, names: Sequence[str]) -> int:
-        """Finish launches that some process began and did not finish."""
+        """Finish launches that another process began and did not finish."""
         began = 0
         while free := [name for name in names if self._has_room(name)]:
             launch = await launching.adopt_launch(self._database, free)
@@ -137,18 +140,18 @@ class Launching:
         began.add_done_callback(self._busy.pop)
 
     def _has_room(self, launcher: str) -> bool:
-        """So many at once of each: a platform that is slow to answer keeps no other waiting."""
+        """Return whether the launcher is below its own limit, so that a slow platform does not delay the others."""
         return sum(name == launcher for name in self._busy.values()) < LAUNCHES_AT_ONCE
 
     async def _launch(self, profile: Profile, launch: Launch) -> None:
-        """Launch, and write down how it went. A database that is away leaves it to whoever looks next."""
+        """Launch, and record the result. If the database is unavailable, the next pass of any process takes it over."""
         one = launch.of
         order = await self._order(launch)
         try:
             try:
                 async with asyncio.timeout(LAUNCH_CALL_SECONDS):
                     handle = await profile.launcher.launch(order)
-            except Exception as error:  # noqa: BLE001 - a launcher is anybody's code; whatever it raises, it did not launch
+            except Exception as error:  # noqa: BLE001 - launchers are foreign code; any exception is a failed launch
                 log.warning("launching attempt %s of task %s failed: %s", one.attempt, one.task_id, _words(error))
                 settled = await launching.launch_failed(self._database, self._engine.catalog, launch, _words(error))
                 await publish_and_propagate(self._engine, settled.notifications)
@@ -173,13 +176,15 @@ class Launching:
         return launch_name(await self._engine.catalog.epoch_tag(task_id), task_id, attempt)
 
     async def tend_once(self) -> int:
-        """One pass over what was launched, to its end; answers how many launches it ended."""
+        """Run one pass over launches to its end; return how many launches it ended."""
         ended = await asyncio.gather(*(self._tend(name) for name in await self._names()))
         await launching.tidy_launches(self._database)
         return sum(ended)
 
     async def _begin_tending(self) -> int:
-        """Tend each launcher beside the others: a platform that does not answer holds up what is its own."""
+        """Start a concurrent pass for each launcher, so that a platform without a response delays only its own
+        launches.
+        """
         for name in await self._names():
             if name not in self._tending:
                 self._tending[name] = asyncio.create_task(self._tend_apart(name), name=f"holdfast-tend-{name}")
@@ -195,18 +200,18 @@ class Launching:
             del self._tending[name]
 
     async def _tend(self, launcher: str) -> int:
-        """End what is over of one launcher, and look after what nobody attached to."""
+        """End the launches of ended attempts of one launcher, and check those to which no worker attached."""
         over = await launching.over_launches(self._database, launcher)
         ended = await asyncio.gather(*(self._end(one) for one in over))
         if len(over) >= launching.OVER_BATCH:
-            # There may be more than one pass holds: what cannot be stopped from here makes room for it.
+            # There may be more than one pass returns: launches that cannot be stopped from here make room for others.
             for one in (one for one, is_ended in zip(over, ended, strict=True) if not is_ended):
                 await launching.put_back_launch(self._database, one)
         await self._look(launcher)
         return sum(ended)
 
     async def _end(self, one: EndedLaunch) -> int:
-        """Stop what belongs to an attempt that is over, unless its worker said so itself, and forget it."""
+        """Stop the launch of an ended attempt, unless its worker reported by itself, and delete its record."""
         profile = self._profiles.find(one.launcher)
         assert profile is not None
         if not one.is_reported:
@@ -216,7 +221,7 @@ class Launching:
             try:
                 stopped = await self._asked(profile, f"stop {name}", lambda: profile.launcher.stop(name, one.handle))
             except NotHere as error:
-                # Its own machine stops it; one that never comes back took what it ran with it.
+                # Its own machine stops it; if that machine never returns, its processes ended with it.
                 if one.age_seconds < ELSEWHERE_SECONDS_MAX:
                     return 0
                 log.warning("launcher %s forgets %s: %s", profile.name, name, error.detail)
@@ -227,7 +232,7 @@ class Launching:
         return 1
 
     async def _look(self, launcher: str) -> None:
-        """Ask a platform about its launches; those it calls stopped are lost, unless they attached meanwhile."""
+        """Ask a platform about its launches; stopped ones are lost, unless their worker attached meanwhile."""
         profile = self._profiles.find(launcher)
         assert profile is not None
         if self._rests(profile):
@@ -247,19 +252,19 @@ class Launching:
                 await publish_and_propagate(self._engine, settled.notifications)
 
     async def _asked(self, profile: Profile, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """What a platform answers, or that it does not."""
+        """Return a platform's response, or `_NO_ANSWER`."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await ask()
         except NotHere:
             raise
-        except Exception as error:  # noqa: BLE001 - a launcher is anybody's code; it is asked again
+        except Exception as error:  # noqa: BLE001 - launchers are foreign code; it is asked again
             log.warning("launcher %s, %s: %s", profile.name, what, _words(error))
             self._rest_until[profile.name] = time.monotonic() + self._settings.describe_seconds
             return _NO_ANSWER
 
     def _rests(self, profile: Profile) -> bool:
-        """Whether a platform that just did not answer is left alone for a while."""
+        """Return whether a platform that just failed to respond is skipped for a while."""
         return time.monotonic() < self._rest_until.get(profile.name, 0.0)
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[int]], seconds: float) -> None:
@@ -271,7 +276,7 @@ class Launching:
             except ANY_DB_ERROR as error:
                 outage.failed(name, error)
             except Exception:
-                # It runs beside the repair loops, and must not take them along.
+                # It runs next to the repair loops in the same process and must not end them.
                 log.exception("%s pass failed, will try again", name)
             if name == "launch":
                 await self._wait(seconds * random.uniform(0.8, 1.0))
@@ -279,7 +284,7 @@ class Launching:
                 await asyncio.sleep(seconds * random.uniform(0.8, 1.0))
 
     async def _wait(self, seconds: float) -> None:
-        """Until the bell rings, or the next poll; a busy bell is heard ten times a second."""
+        """Wait for a notification or the next poll; frequent notifications are handled at most ten times a second."""
         await asyncio.sleep(min(RING_SECONDS, seconds))
         try:
             await asyncio.wait_for(self._rung.wait(), max(0.0, seconds - RING_SECONDS))
@@ -292,7 +297,7 @@ _NO_ANSWER = object()
 
 
 def is_gone(seen: LaunchStatus | None, age_seconds: float) -> bool:
-    """Whether a platform's word means that nothing runs: a young launch may not be known there yet."""
+    """Return whether the observed state means that nothing runs; the platform may not know a recent launch yet."""
     if seen is None:
         return False
     return seen.sighting is LaunchState.STOPPED or (

@@ -1,7 +1,8 @@
-"""The process launcher: a child of this machine in a session of its own, which outlives whoever launched it.
+"""Process launcher: a child process on this machine in its own session, which outlives its launcher.
 
-The child is told its database and its attempt by environment, never by arguments, which every user of a machine can
-read. A handle names the machine and the moment of the process's start, so a number used again is not mistaken for it.
+The child receives its database and its attempt through the environment, never through arguments, which every user of a
+machine can read. A handle contains the machine and the start time of the process, so that a reused process id is not
+mistaken for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FORGET = ("HOLDFAST_LAUNCH_TOKEN", "HOLDFAST_TASK_ID", "HOLDFAST_ATTEMPT")
 
 
 class ProcessLauncher:
-    """`command` is what runs, `holdfast attach` unless the profile says otherwise."""
+    """Launches processes; `command` is `holdfast attach` unless the profile sets another."""
 
     kind = "process"
 
@@ -94,17 +95,17 @@ class ProcessLauncher:
             self._bury()
             return
         await _end(pid, handle, self._stop_seconds)
-        while not kill_session(pid):  # noqa: ASYNC110 - nobody but the kernel could tell
+        while not kill_session(pid):  # noqa: ASYNC110 - only polling the kernel shows that they ended
             await asyncio.sleep(STEP_SECONDS)
         self._bury()
 
     def _bury(self) -> None:
-        """Collect children that ended, and let go of them."""
+        """Collect exited children and remove them."""
         self._children = {name: one for name, one in self._children.items() if one.poll() is None}
 
 
 async def _end(pid: int, handle: str, seconds: float) -> None:
-    """Ask a process to end, and kill it if it does not."""
+    """Send SIGTERM to a process, and SIGKILL if it does not end."""
     try:
         os.kill(pid, signal.SIGTERM)
         for _ in range(max(1, round(seconds / STEP_SECONDS))):
@@ -121,7 +122,7 @@ def _handle(pid: int) -> str:
 
 
 def _pid_here(handle: str) -> int | None:
-    """The process number of a handle of this machine, up since then."""
+    """Return the process id of a handle, if it is from this machine and this boot."""
     node, boot, pid, _ = handle.split("/")
     return int(pid) if (node, boot) == (platform.node(), _boot()) else None
 
@@ -134,7 +135,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """The moment a process began, in ticks; empty if there is none, or only its remains."""
+    """Return the start time of a process in ticks; empty if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,8 +1,8 @@
-"""From a launcher's name to a launcher: profiles of this process's settings, built-in kinds, plug-ins.
+"""Resolution of launcher names: profiles from this process's settings, built-in kinds, plug-ins.
 
-A name comes from an action, and an action may come from anybody's worker; what is run for it comes from here. A name is
-a profile `[launchers.NAME]`, or else a built-in kind, or else an entry point of the group `holdfast.launchers`, or else
-`module:factory` where the settings allow that one to be imported.
+The name comes from an action, which may come from any worker; what is run for it is decided here. A name is a profile
+`[launchers.NAME]`, or else a built-in kind, or else an entry point of the group `holdfast.launchers`, or else
+`module:factory` if the settings allow its import.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ log = logging.getLogger("holdfast.launch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A launcher with its bounds: how many at once, for which tenants and actions (empty: for all), and how long a
-    launched worker may take to attach."""
+    """A launcher with its limits: how many launches at once, for which tenants and actions (empty: all), and how long a
+    launched worker may take to attach.
+    """
 
     name: str
     launcher: Launcher
@@ -42,7 +43,10 @@ class Profile:
 
 
 class Profiles:
-    """The launchers of one process, made when first asked for. What cannot be made here is left to others."""
+    """The launchers of one process, created on first use.
+
+    Launchers that cannot be created here are left to other processes.
+    """
 
     def __init__(self, settings: Settings, *, url: str, app_ref: str = "", packs: Sequence[str] = ()) -> None:
         self._settings = settings
@@ -50,16 +54,16 @@ class Profiles:
         self._made: dict[str, Profile | None] = {}
 
     def check(self) -> None:
-        """Make every profile of the settings: a mistake in one is said at start."""
+        """Create every profile of the settings, so that a mistake is reported at start."""
         for name in self._settings.launchers:
             self._made[name] = self._make(name)
 
     def find(self, name: str) -> Profile | None:
-        """The launcher of that name, or None if this process has none."""
+        """Return the launcher of that name, or None if this process has none."""
         if name not in self._made:
             try:
                 self._made[name] = self._make(name)
-            except Exception as error:  # noqa: BLE001 - a plug-in is anybody's code
+            except Exception as error:  # noqa: BLE001 - a plug-in is foreign code
                 log.warning("launcher %s cannot be used here: %s", name, error)
                 self._made[name] = None
         return self._made[name]
@@ -113,7 +117,7 @@ class Profiles:
                 return RayLauncher
         if ":" not in kind:
             return next((_loaded(entry) for entry in entry_points(group=GROUP, name=kind)), None)
-        # An action's word alone makes no server import a module: whoever runs the server has to have named it.
+        # An action alone cannot make a server import a module: the operator of the server must have named it.
         if is_configured or self._settings.is_local or kind in self._settings.launch.factories:
             return _imported(kind)
         log.warning("launcher %s is not among launch.factories, so it is not imported", kind)
@@ -121,7 +125,7 @@ class Profiles:
 
 
 def _loaded(entry: EntryPoint) -> Callable[[str, Mapping[str, Any]], Launcher]:
-    """A plug-in is anybody's code, and may fail in any way while it is imported."""
+    """Load a plug-in; it is foreign code and may fail in any way when it is imported."""
     try:
         found: Callable[[str, Mapping[str, Any]], Launcher] = entry.load()
     except Exception as error:

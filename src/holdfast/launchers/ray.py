@@ -1,8 +1,8 @@
-"""The Ray launcher: one detached actor for one attempt, with the extra `holdfast[ray]`.
+"""Ray launcher: one detached actor per attempt, with the extra `holdfast[ray]`.
 
-The actor runs `holdfast attach` as a child that dies with it, so a killed node, a killed actor and a killed worker are
-the same thing. It has the launch's name, so a repeat finds the one that runs. Ray is asked in threads of its
-own; one process talks to one cluster.
+The actor runs `holdfast attach` as a child that dies with it, so a killed node, a killed actor and a killed worker have
+the same effect. The actor has the launch's name, so a repeat finds the running one. Calls to Ray run in their own
+threads; one process uses one cluster.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RayLauncher:
         await self._ask(self._stop, handle or name)
 
     async def _ask(self, step: Any, given: Any) -> Any:
-        """One step in a thread, connected; whatever Ray raises is a `LaunchError`."""
+        """Run one step in a thread, after connecting; every exception of Ray is a `LaunchError`."""
         async with self._connecting:
             try:
                 await self._threads.run(self._connect)
@@ -77,11 +77,11 @@ class RayLauncher:
             max_restarts=0,
             **self._placing,
         )
-        # Not waited for: it runs when the cluster has room, or its reservation is over first.
+        # Not awaited: it runs when the cluster has room, unless its reservation expires first.
         actor.remote(self._command, {**self._environment, **order.environment}).run.remote()
 
     def _describe(self, handle: str) -> LaunchStatus:
-        """A name that is not there any more belonged to an actor that is dead, or to none."""
+        """Return the state of an actor; a name that no longer exists belonged to a dead actor, or to none."""
         try:
             self._ray.get_actor(handle, namespace=self._namespace)
         except ValueError:
@@ -96,7 +96,7 @@ class RayLauncher:
 
 
 class RayWorkerActor:
-    """What runs on the cluster. Sent there as it is, so it imports what it needs itself."""
+    """The actor that runs on the cluster. Its source is sent there, so it imports what it needs itself."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._command = command
@@ -104,7 +104,7 @@ class RayWorkerActor:
         self._is_started = False
 
     def run(self) -> None:
-        """Run the command once, and end the actor with it. Asked twice, it is the same launch."""
+        """Run the command once, and end the actor with it. A second call does nothing: it is the same launch."""
         import ctypes
         import os
         import signal

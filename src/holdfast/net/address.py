@@ -1,8 +1,8 @@
-"""Where a request of the engine may go: a URL taken apart strictly, and addresses judged one by one. Pure.
+"""Egress rules: strict parsing of URLs, and a check of each address. Pure.
 
-Somebody else chose the URL; the engine stands in a network where it may reach more than they do. So only plain http and
-https to ports that are open for it, to names of the public internet, and to addresses that are global after everything
-that hides another address in one is unwrapped. What a setting allows besides is the operator's word.
+A user chose the URL, and the engine runs in a network where it may reach more than that user. So only plain http and
+https are allowed, to permitted ports, to names of the public internet, and to addresses that are global after every
+embedded address is unwrapped. Settings can allow more; that is the operator's decision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBER_AT_END = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _INNER = ("internal", "local", "localhost", "localdomain", "home.arpa", "lan", "intranet", "corp", "home", "private")
-"""Names that mean something inside a network only."""
+"""Top-level names that exist only inside private networks."""
 
 _UNICAST_6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -35,19 +35,19 @@ _RELAYS = ipaddress.IPv4Network("192.88.99.0/24")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTarget:
-    """A URL that may be asked, in the parts a request is made of; nothing parses it a second time."""
+    """An allowed URL, split into the parts of a request; it is not parsed a second time."""
 
     scheme: str
     host: str
     port: int
     path: str
     address: Address | None
-    """The host itself, where it is an address."""
+    """The host itself, if it is an address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressRules:
-    """What an operator allows: networks and names beyond the public ones, ports, and a proxy that all goes through."""
+    """What an operator allows: networks and names beyond the public ones, ports, and a proxy for all requests."""
 
     networks: tuple[Network, ...] = ()
     names: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class EgressRules:
 
     @classmethod
     def of(cls, settings: EgressSettings) -> EgressRules:
-        """Read the settings; `InvalidSettings` for what is neither a network nor a name, nor a port."""
+        """Read the settings; raise `InvalidSettings` for an entry that is not a network, a name or a port."""
         networks, names = [], set()
         for entry in settings.allow:
             try:
@@ -71,7 +71,7 @@ class EgressRules:
         )
 
     def refuse(self, address: Address) -> str:
-        """Why an address may not be asked, as a phrase; empty if it may."""
+        """Return why an address may not be requested, as a phrase; empty if it may."""
         meant = unwrapped(address)
         if any(meant in network or address in network for network in self.networks):
             return ""
@@ -79,7 +79,7 @@ class EgressRules:
 
 
 def target_of(url: object, rules: EgressRules) -> RequestTarget:
-    """Take a URL apart; `Invalid` with code `url_not_allowed` for one that may not be asked. Names are not resolved."""
+    """Parse a URL; raise `Invalid` with code `url_not_allowed` if it may not be requested. Names are not resolved."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise refusal("It must be plain ASCII without spaces", "Write a name with other letters in its xn-- form.")
     if len(url) > URL_CHARACTERS_MAX:
@@ -109,7 +109,7 @@ def target_of(url: object, rules: EgressRules) -> RequestTarget:
 
 
 def unwrapped(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one (v4-mapped, NAT64, 6to4), else the address itself."""
+    """Return the IPv4 address inside an IPv6 one (v4-mapped, NAT64, 6to4), else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -118,7 +118,7 @@ def unwrapped(address: Address) -> Address:
 
 
 def refusal(why: str, advice: str = "") -> Invalid:
-    """A URL that may not be asked."""
+    """Build the error for a URL that may not be requested."""
     return Invalid(f"This URL may not be asked. {why}.", code=CODE, advice=advice)
 
 
@@ -131,7 +131,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _literal(host: str, *, is_bracketed: bool) -> Address | None:
-    """The host as an address. Numbers that some resolvers read as one, such as 2130706433 or 0x7f.1, are refused."""
+    """Return the host as an address. Numbers that some resolvers accept, such as 2130706433 or 0x7f.1, are refused."""
     if is_bracketed or ":" in host:
         try:
             return ipaddress.IPv6Address(host if "%" not in host else "")
@@ -146,7 +146,7 @@ def _literal(host: str, *, is_bracketed: bool) -> Address | None:
 
 
 def _name(host: str, rules: EgressRules) -> str:
-    """A name of the public internet, or one that was allowed."""
+    """Return a name of the public internet, or an allowed one; refuse others."""
     host = host.removesuffix(".")
     if not _NAME.fullmatch(host) or len(host) > 253:
         raise refusal("It has no host that could be a name")

@@ -1,8 +1,8 @@
-"""The one way the engine asks a URL that somebody else chose: guarded when it is saved, and again when it connects.
+"""HTTP requests to URLs that users chose: checked when they are saved, and again on every connection.
 
-A name is resolved here, every address it has must be allowed, and the connection goes to one of those very addresses:
-what the name means a moment later does not matter. TLS and the Host header still carry the name. No redirect is
-followed. Of the answer only the status and Retry-After are kept; its body is never shown, decoded or waited for.
+The name is resolved here, every one of its addresses must be allowed, and the connection goes to one of exactly these
+addresses, so a later change of the name has no effect. TLS and the Host header still use the name. Redirects are not
+followed. Only the status and Retry-After of the response are used; its body is never shown, decoded or waited for.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ IDLE_SECONDS = 15.0
 
 
 def is_possible() -> bool:
-    """Whether what is needed to ask is installed."""
+    """Return whether the packages for requests are installed."""
     return find_spec("httpcore") is not None
 
 
 class Resolver(Protocol):
-    """Gives the addresses of a name."""
+    """Returns the addresses of a name."""
 
     async def __call__(self, host: str, port: int) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is kept of an answer."""
+    """The parts of a response that are used."""
 
     status: int
     retry_after: str | None
@@ -63,14 +63,16 @@ class Answer:
 
 
 class NotReached(Exception):
-    """No answer came: the text says why, in our words only."""
+    """No response came. The text gives the reason without any text from the other side."""
 
 
 _resolving = BlockingCallPool("resolve", threads_max=RESOLVES_MAX)
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver, apart from what the engine itself connects to: others chose these names."""
+    """Call the system resolver in a separate thread pool, so that names chosen by users cannot block the
+    engine's own.
+    """
     found = await _resolving.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -87,7 +89,7 @@ async def check_url(url: object, rules: EgressRules, *, resolver: Resolver = res
 
 
 async def addresses_of(host: str, port: int, rules: EgressRules, resolver: Resolver = resolve) -> list[str]:
-    """The addresses of a host, if every one of them may be asked."""
+    """Return the addresses of a host; raise if one of them may not be requested."""
     try:
         async with asyncio.timeout(RESOLVE_SECONDS_MAX):
             found = await resolver(host, port)
@@ -107,7 +109,7 @@ def _address(text: str) -> Address:
 
 
 class Guarded:
-    """Asks URLs under rules, with connections used again. Close it in the event loop it was used in."""
+    """Sends requests under rules, with reused connections. Close it in the event loop in which it was used."""
 
     def __init__(self, rules: EgressRules, *, resolver: Resolver = resolve) -> None:
         self.rules = rules
@@ -117,7 +119,9 @@ class Guarded:
     async def ask(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"", seconds_max: float
     ) -> Answer:
-        """The answer to one request; `NotReached` if none came in time, `Invalid` for a URL that may not be asked."""
+        """Send one request; raise `NotReached` without a response in time, `Invalid` for a URL that may not be
+        requested.
+        """
         target = target_of(url, self.rules)
         self._pool = self._pool or _pool(self.rules, self.resolver)
         import httpcore
@@ -158,7 +162,7 @@ class Guarded:
 
 
 async def _drain(answer: Any) -> None:
-    """Read a short body, so that the connection can be used again; what is long or slow ends with its connection."""
+    """Read a short body, so that the connection can be reused; a long or slow one ends with its connection."""
     seen = 0
     try:
         async with asyncio.timeout(DRAIN_SECONDS_MAX):
@@ -195,7 +199,7 @@ def _pool(rules: EgressRules, resolver: Resolver) -> Any:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """The system's authorities and the usual ones: small images have none of their own."""
+    """Return a context with the system's authorities and certifi's, because small images have none of their own."""
     import certifi
 
     context = ssl.create_default_context()
@@ -204,7 +208,7 @@ def _trust() -> ssl.SSLContext:
 
 
 def _pinned(rules: EgressRules, resolver: Resolver) -> httpcore.AsyncNetworkBackend:
-    """A way to connect that resolves once, judges what came, and goes exactly there."""
+    """Return a network backend that resolves once, checks the addresses, and connects to exactly these."""
     import httpcore
 
     class Pinned(httpcore.AsyncNetworkBackend):

@@ -1,6 +1,6 @@
-"""The URL of a Holdfast server, and what may be sent there: a token goes over https, or to this machine. Pure.
+"""URL of a Holdfast server, and the rule that a token is sent only over https or to this machine. Pure.
 
-Commands, workers and launched workers all ask here, so that none of them is careless where another is not.
+Commands, workers and launched workers all use these functions, so that all of them follow the same rule.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ SCHEMES = ("http://", "https://")
 
 
 def is_server(url: str | None) -> bool:
-    """Whether a URL leads to a server rather than to a database."""
+    """Return whether a URL leads to a server rather than to a database."""
     return url is not None and url.lower().startswith(SCHEMES)
 
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a name or address can only mean this machine."""
+    """Return whether a name or address can only mean this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -31,7 +31,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_here(url: str) -> bool:
-    """Whether a URL leads to this machine."""
+    """Return whether a URL leads to this machine."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -39,7 +39,7 @@ def is_here(url: str) -> bool:
 
 
 def require_private_way(url: str) -> None:
-    """Refuse to send a token where anybody on the way could read it."""
+    """Refuse to send a token over an unencrypted connection to another machine."""
     if not (url.lower().startswith("https://") or is_here(url)):
         raise InvalidSettings(
             "A token goes over https, or to this machine.",
@@ -49,7 +49,7 @@ def require_private_way(url: str) -> None:
 
 
 def database_url(url: str) -> str:
-    """The URL as the driver takes it. The driver that SQLAlchemy puts behind a plus sign is left out."""
+    """Return the URL as the driver accepts it, without the driver suffix that SQLAlchemy puts after a plus sign."""
     scheme, is_url, rest = url.partition("://")
     name = scheme.partition("+")[0]
     if is_url and name in ("postgresql", "postgres"):

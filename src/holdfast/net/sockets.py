@@ -1,4 +1,4 @@
-"""Socket options that make a silent network partition noticed within seconds instead of many minutes."""
+"""Socket options that detect a silent network partition within seconds instead of many minutes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ KEEPALIVE_IDLE_SECONDS, KEEPALIVE_PAUSE_SECONDS, KEEPALIVE_COUNT = 2, 1, 3
 def notice_partitions(sock: socket.socket | None) -> None:
     """Fail a TCP connection whose peer acknowledges nothing: data for five seconds, or keep-alive probes while idle.
 
-    A worker must notice within a lease, and be on a fresh connection when the network is back: the kernel repeats
-    what it has to send on an old one ever more rarely. Options that this system does not have are left out.
+    A worker must detect a partition within a lease, and use a fresh connection when the network is back: on an old one
+    the kernel retransmits ever more rarely. Options that this system does not have are left out.
     """
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -1,7 +1,7 @@
-"""The worker contract as it travels: what a worker elsewhere sends and what it is answered.
+"""Wire types of the worker contract: requests of a remote worker, and the responses.
 
-Both ends use these types, so that they cannot come to mean different things. Ids are strings outside and may be sent as
-numbers; unknown fields are ignored, so that an older end understands a newer one.
+Both ends use these types, so that they cannot diverge. Ids are strings in responses and may be sent as numbers; unknown
+fields are ignored, so that an older end understands a newer one.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from holdfast.core.values.bounds import PRIORITY_DEFAULT
 Id: TypeAlias = str | int
 
 WAIT_SECONDS_MAX = 50.0
-"""The longest that an answer is held back until there is work. Shorter than the 60 s after which many proxies close a
-connection on which nothing came; the longer it is, the less those who wait in vain cost."""
+"""The longest that a response is delayed until there is work. It is shorter than the 60 s after which many proxies
+close an idle connection; a longer wait means fewer requests from idle workers."""
 WAIT_SECONDS_UNTOLD = 30.0
-"""What a server allows that does not say: an older one."""
+"""The wait that is assumed of an older server that does not state its maximum."""
 
 NOTHING = msgspec.Raw(b"null")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has to keep to."""
+    """The limits and intervals that a worker must observe."""
 
     lease_seconds: float
     heartbeat_seconds: float
     output_bytes_max: int
     wait_seconds_max: float = WAIT_SECONDS_MAX
     queues: list[str] | None = None
-    """The only queues this token may serve and declare actions of; null for all."""
+    """The only queues that this token may serve and declare actions for; null for all."""
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the terms, what a worker may declare; an older server does not say."""
+    """The part of the terms that limits declarations; an older server does not send it."""
 
     queues: list[str] | None = None
 
 
 class DeclaredAction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's code says about one of its actions."""
+    """A worker's declaration of one of its actions."""
 
     action: str
     queue: str
@@ -73,22 +73,23 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaveRequest(msgspec.Struct, frozen=True):
-    """`stopped`: the worker was asked to stop, so what it still held is handed back and counts as no loss."""
+    """Sign-off of a worker. `stopped`: the worker was asked to stop, so its tasks are released and count as no loss."""
 
     worker_id: Id
     stopped: bool = False
 
 
 class LeaveAnswer(msgspec.Struct, frozen=True):
-    """`known` false: there was no such worker, or it left before."""
+    """Response to a sign-off. `known` false: there was no such worker, or it had already left."""
 
     known: bool
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One named task, or up to `limit` of some queues.
+    """Claim one named task, or up to `limit` tasks of some queues.
 
-    With `held`, all that the worker has, it may be repeated: what it holds and did not name is handed out again.
+    With `held`, the list of all tasks that the worker has, the request may be repeated: tasks leased to the worker that
+    it did not list are handed out again.
     """
 
     worker_id: Id
@@ -100,8 +101,9 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Asks for an answer as soon as there may be work, or an attempt of this worker was asked to stop; with
-    `takes_work` false only for the latter."""
+    """Request a response as soon as there may be work, or an attempt of this worker was asked to stop; with
+    `takes_work` false only for the latter.
+    """
 
     worker_id: Id
     queues: list[str] | None = None
@@ -110,7 +112,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class LeaseProof(msgspec.Struct, frozen=True):
-    """What proves the right to speak for an attempt."""
+    """Proof of the right to act for an attempt."""
 
     task_id: Id
     attempt: int
@@ -118,8 +120,11 @@ class LeaseProof(msgspec.Struct, frozen=True):
 
 
 class ExtendAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat for one attempt. `cancel_requested`: stop it, and report `canceled`. `busy`: it was not
-    extended this time, because another transaction holds the task; the lease goes on until it expires, so ask again."""
+    """Response to a heartbeat for one attempt.
+
+    `cancel_requested`: stop it, and report `canceled`. `busy`: the lease was not extended this time, because another
+    transaction has the task locked; it stays valid until it expires, so ask again.
+    """
 
     lease_expires_at: datetime
     cancel_requested: bool
@@ -128,9 +133,11 @@ class ExtendAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BeatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One beat for everything that a worker holds: task ids, and their tokens in the same order. `ended_ids` and
-    `ended_tokens` are attempts that ended and whose reports have not been answered: kept likewise, but never lost by
-    this, nor asked to stop."""
+    """One heartbeat for all tasks of a worker: task ids, and their tokens in the same order.
+
+    `ended_ids` and `ended_tokens` are attempts that ended and whose reports have not been answered: their leases are
+    renewed as well, but they are never reported lost or asked to stop.
+    """
 
     worker_id: Id
     task_ids: list[Id] = []
@@ -141,9 +148,11 @@ class BeatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a beat. `worker_state` null: this worker is not known any more. `kept`: which of the ended ones.
-    `busy`: not renewed this time, because other transactions hold these tasks, and not lost; what is in neither list is
-    lost."""
+    """Response to a heartbeat.
+
+    `worker_state` null: this worker is no longer known. `kept`: the ended attempts that were renewed. `busy`: not
+    renewed this time, because other transactions have these tasks locked, but not lost. A task in neither list is lost.
+    """
 
     renewed: list[str]
     canceled: list[str]
@@ -156,7 +165,7 @@ class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedFailure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker says about a failure; null is as good as nothing."""
+    """A worker's report of a failure; null means the default."""
 
     code: str | None = FAILED_CODE
     message: str | None = ""
@@ -167,11 +176,11 @@ class ReportedFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     bases: list[str] | None = []
     frames: list[str] | None = []
     effect: str | None = ""
-    """The idempotency key of the effect that failed, where that ended the attempt."""
+    """The idempotency key of the effect whose failure ended the attempt."""
 
 
 class WorkerNote(msgspec.Struct, frozen=True):
-    """Something an attempt said while it ran."""
+    """A log line or progress report of a running attempt."""
 
     kind: Literal["log", "progress"]
     detail: dict[str, Any]
@@ -185,13 +194,13 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: msgspec.Raw = NOTHING
     error: ReportedFailure | None = None
     events: list[Any] | None = []
-    """As `WorkerNote`; what is not is kept as a log line."""
+    """Items have the form of `WorkerNote`; any other item is stored as a log line."""
     input: msgspec.Raw = NOTHING
-    """What a node of a run was given, for its dead letter."""
+    """The input that a node of a run was given, for its dead letter."""
 
 
 class ReportAccepted(msgspec.Struct, frozen=True):
-    """A report that counts; a repeated one is answered as before."""
+    """Response to an accepted report; a repeated report gets the same response."""
 
     task_id: str
     attempt: int
@@ -199,10 +208,11 @@ class ReportAccepted(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`held` null: the worker keeps its leases with `/internal/heartbeats`, so nothing is renewed or looked for.
+    """Reports of ended attempts and a claim, in one request.
 
-    `known` are the tokens of every lease that it heard of, `known_tasks` their tasks in the same order; what it holds
-    beyond them is handed out.
+    `held` null: the worker renews its leases with `/internal/heartbeats`, so nothing is renewed or searched here.
+    `known` are the tokens of every lease that it received, `known_tasks` their tasks in the same order; tasks leased to
+    the worker beyond these are handed out again.
     """
 
     worker_id: Id
@@ -216,7 +226,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HandedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed task as a worker elsewhere gets it."""
+    """A claimed task, as a remote worker receives it."""
 
     task_id: str
     attempt: int
@@ -234,7 +244,7 @@ class HandedTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """`attempt` counts only if it is a whole number above zero; anything else means the first."""
+    """Attach a launched worker to its task. `attempt` must be a positive integer; anything else means the first."""
 
     worker_id: Id
     task_id: Id
@@ -243,7 +253,7 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a claim; `lost`, `canceled` and `busy` are of what the worker said it holds."""
+    """Response to a claim; `lost`, `canceled` and `busy` refer to the tasks that the worker listed."""
 
     tasks: list[HandedTask]
     lost: list[str] = []
@@ -252,13 +262,16 @@ class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """What a one-shot token was swapped for. Nothing: the attempt could not have its input, and has failed."""
+    """The task that a one-shot token was exchanged for.
+
+    Empty: the attempt's input was unavailable, and it has failed.
+    """
 
     tasks: list[HandedTask]
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A report that the fence refused, and who won instead."""
+    """A report that the fence refused, and what won instead."""
 
     task_id: str
     attempt: int
@@ -266,8 +279,11 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class ExchangeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a whole batch. `lost`, `canceled` and `busy` are of what the worker said it holds; leases of what
-    is busy were not renewed this time, because other transactions hold these tasks."""
+    """Response to a batch.
+
+    `lost`, `canceled` and `busy` refer to the tasks that the worker listed; leases of busy tasks were not renewed this
+    time, because other transactions have these tasks locked.
+    """
 
     tasks: list[HandedTask]
     accepted: int
@@ -276,13 +292,13 @@ class ExchangeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     canceled: list[str]
     draining: bool
     more: bool
-    """Another claim could find something at once."""
+    """Another claim could find tasks at once."""
     lease_seconds: float
     busy: list[str] = []
 
 
 class AttemptNotes(msgspec.Struct, frozen=True):
-    """What one running attempt said, with its lease."""
+    """Notes of one running attempt, with its lease."""
 
     task_id: Id
     attempt: int
@@ -291,19 +307,19 @@ class AttemptNotes(msgspec.Struct, frozen=True):
 
 
 class NotesRequest(msgspec.Struct, frozen=True):
-    """What running attempts said."""
+    """Notes of running attempts."""
 
     notes: list[AttemptNotes]
 
 
 class NotesAnswer(msgspec.Struct, frozen=True):
-    """How many notes were read; those after the end of a lease are dropped."""
+    """The number of accepted notes; notes after the end of a lease are dropped."""
 
     accepted: int
 
 
 class WantedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Asks for the gate of one effect. `digest` stands for `arguments` where those are not sent."""
+    """Request for the gate of one effect. `digest` replaces `arguments` if those are not sent."""
 
     task_id: Id
     attempt: int
@@ -317,7 +333,11 @@ class WantedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Open: send it under `idempotency_key`. Shut: answered before, with a receipt or, if `refused`, a refusal."""
+    """The gate's decision.
+
+    Open: send the effect under `idempotency_key`. Closed: it was answered before, with a receipt or, if `refused`, a
+    refusal.
+    """
 
     idempotency_key: str
     open: bool
@@ -328,7 +348,7 @@ class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of sending."""
+    """The result of sending an effect."""
 
     task_id: Id
     attempt: int
@@ -341,13 +361,13 @@ class EffectAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class StepStored(msgspec.Struct, frozen=True):
-    """It is on record."""
+    """Confirmation that the step is stored."""
 
     kept: bool = True
 
 
 class KeptStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Keeps the result of one step. `digest` stands for `arguments` where those are not sent."""
+    """Stores the result of one step. `digest` replaces `arguments` if those are not sent."""
 
     task_id: Id
     attempt: int
@@ -365,14 +385,17 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """What earlier attempts of this generation kept."""
+    """The step results that earlier attempts of this generation stored."""
 
     steps: list[StepView]
 
 
 class WaitAnswer(msgspec.Struct, frozen=True):
-    """The answer to a wait. `work` false: the time is over, ask again. `stop`: an attempt of this worker was asked to
-    stop; the next beat says which."""
+    """Response to a wait.
+
+    `work` false: the time is over, ask again. `stop`: an attempt of this worker was asked to stop; the next heartbeat
+    response names it.
+    """
 
     work: bool
     draining: bool = False

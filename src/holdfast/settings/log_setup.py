@@ -1,6 +1,6 @@
-"""Where a process logs to, from which level, and in which form: plain lines, or an object of JSON on each.
+"""Log set-up of a process: destination, level, and format (plain lines, or one JSON object per line).
 
-Only commands of ours set this up, and only where the app did not: a library leaves logging to the program it is in.
+Only Holdfast's own commands set up logging, and only if the app did not: a library leaves logging to its program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(settings: LogSettings) -> None:
-    """Log to stderr as the settings say, unless the program has set up logging already."""
+    """Log to stderr according to the settings, unless the program has already set up logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == JSON else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler])

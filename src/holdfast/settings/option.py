@@ -1,7 +1,7 @@
-"""One setting as a value: its names, its type, its bounds and its line in the docs.
+"""One setting as a value: its names, its type, its bounds and its documentation.
 
-`setting()` declares an option where its value lives, as a field of a settings dataclass; `options_of()`
-gathers the declarations into the one table. Values that may hold a secret never appear in a message.
+`setting()` declares an option as a field of a settings dataclass; `options_of()` collects the declarations into a
+table. Values that may contain a secret never appear in a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting: where it is stored, what it is called and what it accepts."""
+    """One setting: where it is stored, its names and its accepted values."""
 
     section: str
     field: str
@@ -50,16 +50,16 @@ class Option:
 
     @property
     def variable(self) -> str:
-        """Name the environment variable."""
+        """The name of the environment variable."""
         return PREFIX + self.flat_name.upper()
 
     @property
     def key(self) -> str:
-        """Name the TOML key."""
+        """The TOML key."""
         return f"{self.section}.{self.field}" if self.section else self.field
 
     def read(self, value: object, *, source: str) -> Any:
-        """Check one value and give it the option's type; text is parsed, everything else must fit."""
+        """Check one value and convert it to the option's type; text is parsed, other values must already fit."""
         try:
             parsed = _parsed(value, self.kind)
         except ValueError as error:
@@ -72,7 +72,7 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """Write the accepted values for people."""
+        """The accepted values, for people."""
         if self.choices:
             return ", ".join(self._accepted)
         if self.kind is bool:
@@ -120,7 +120,7 @@ def setting(
 
 
 def options_of(cls: type, *, section: str = "") -> tuple[Option, ...]:
-    """Derive the table from a settings dataclass; other fields are left out."""
+    """Collect the options of a settings dataclass; other fields are left out."""
     found: list[Option] = []
     for field in dataclasses.fields(cls):
         if "option" not in field.metadata:
@@ -132,7 +132,7 @@ def options_of(cls: type, *, section: str = "") -> tuple[Option, ...]:
 
 
 def table_of(options: Iterable[Option]) -> str:
-    """Write options as a Markdown table."""
+    """Format options as a Markdown table."""
     lines = ["| TOML key | Variable | Default | Accepts | Meaning |", "|---|---|---|---|---|"]
     for option in options:
         names = ", ".join(f"`{name}`" for name in (option.variable, *option.aliases))
@@ -153,7 +153,7 @@ def _shown(value: object) -> str:
 
 
 def _parsed(value: object, kind: type) -> Any:
-    """Turn text into the kind, and let through what already is of it; `ValueError` says what it must be."""
+    """Convert text to the kind, and accept values that already are of it; `ValueError` says what it must be."""
     if kind is bool:
         return value if isinstance(value, bool) else _truth(value)
     if kind in (int, float):

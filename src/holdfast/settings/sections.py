@@ -1,6 +1,6 @@
-"""The sections of the settings: what workers, loops, retries, carriers, doors and launchers go by.
+"""Sections of the settings: workers, loops, retries, limits, wake-ups, HTTP, sign-in, egress, webhooks and launchers.
 
-Each field declares its name, its default, its bounds and what it means; `settings` puts them together.
+Each field declares its name, its default, its bounds and its meaning; `settings` combines them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How workers claim, hold and give up work."""
+    """How workers claim tasks, renew leases and stop."""
 
     lease_seconds: float = setting(10.0, "How long a claim holds without a heartbeat.", lowest=0.3, highest=3600)
     heartbeat_seconds: float = setting(
@@ -105,7 +105,7 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """The largest bodies that are accepted."""
+    """The largest accepted inputs and outputs."""
 
     input_bytes_max: int = setting(_MEBIBYTE, "Encoded input of one task.", lowest=1, highest=256 * _MEBIBYTE)
     output_bytes_max: int = setting(8 * _MEBIBYTE, "Encoded output of one task.", lowest=1, highest=256 * _MEBIBYTE)
@@ -161,7 +161,9 @@ class WakeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """How many requests the server takes from one caller, one tenant, and nobody known; workers are not counted."""
+    """Rate limits of the server per caller, per tenant, and per address of unauthenticated requests; workers are
+    exempt.
+    """
 
     peer_requests_per_second: float = setting(
         500.0, "Requests from one address without a known caller, on average.", lowest=0.1, highest=1e6
@@ -216,7 +218,7 @@ class AuthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSettings:
-    """Where the engine may send requests that others asked for: webhooks and probes."""
+    """Where the engine may send requests on behalf of users: webhooks and probes."""
 
     allow: tuple[str, ...] = setting(
         (),
@@ -272,7 +274,7 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
-    """How workers are launched for the actions that ask for it; the profiles are in docs/launchers.md."""
+    """How workers are launched for actions with a launcher; the profiles are in docs/launchers.md."""
 
     slots: int = setting(
         10, "Launched workers at once, of profiles that do not say.", lowest=1, highest=10_000, flat_name="launch_slots"
@@ -300,7 +302,7 @@ class LaunchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What commands of ours log to stderr, and how. An app that sets up logging itself keeps what it set up."""
+    """What Holdfast's commands log to stderr, and how. An app that sets up logging itself keeps its own set-up."""
 
     level: str = setting(
         "info", "The lowest level that is logged.", choices=("debug", "info", "warning", "error"), flat_name="log_level"

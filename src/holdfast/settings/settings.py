@@ -1,7 +1,7 @@
-"""Every setting in one frozen object, read once and passed on explicitly; nothing is read at import.
+"""All settings in one frozen object, read once and passed explicitly; nothing is read at import.
 
-From weakest to strongest: the defaults here, holdfast.toml, `HOLDFAST_*` variables, arguments.
-The declarations here and in `settings_sections` also give the variable names, the TOML keys and the settings reference.
+Precedence, weakest first: the defaults here, holdfast.toml, `HOLDFAST_*` variables, arguments. The declarations here
+and in `settings.sections` also define the variable names, the TOML keys and the settings reference.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ INTERNAL_PORT = 8788
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a process was told to do; contradictions are refused when it is made."""
+    """The configuration of a process; contradictions are refused when it is created."""
 
     url: str | None = setting(
         None,
@@ -117,7 +117,7 @@ class Settings:
     launch: LaunchSettings = field(default_factory=LaunchSettings)
     log: LogSettings = field(default_factory=LogSettings)
     launchers: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False, repr=False)
-    """Launch profiles by name, from `[launchers.NAME]` in the file and from nowhere else; see docs/launchers.md."""
+    """Launch profiles by name, only from `[launchers.NAME]` in the file; see docs/launchers.md."""
 
     def __post_init__(self) -> None:
         for option in options():
@@ -136,7 +136,7 @@ class Settings:
         self._require_carrier()
 
     def _require_carrier(self) -> None:
-        """A carrier without an address would be found out only by the first wake-up."""
+        """Refuse a carrier without an address now; otherwise only the first wake-up would fail."""
         addresses = {SQS: (self.wake.sqs_queue_url, "SQS_QUEUE_URL"), REDIS: (self.wake.redis_url, "REDIS_URL")}
         address, name = addresses.get(self.wake.over, ("none needed", ""))
         if not address:
@@ -149,10 +149,10 @@ class Settings:
 
     @classmethod
     def load(cls, environ: Mapping[str, str], *, toml_path: Path | None = None, **overrides: object) -> Settings:
-        """Read the settings of this process; `overrides` go by flat name, as `lease_seconds=5`.
+        """Read the settings of this process; `overrides` use flat names, such as `lease_seconds=5`.
 
         An override of `None` counts as not given. Without `toml_path`, HOLDFAST_CONFIG names the file; else a
-        holdfast.toml in the current directory is read if there is one.
+        holdfast.toml in the current directory is read if it exists.
         """
         path = toml_path or usual_toml(environ)
         table = options()
@@ -164,12 +164,12 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Tell whether this is somebody's own machine."""
+        """Whether this is a developer's own machine."""
         return self.env == LOCAL
 
     @property
     def internal_address(self) -> tuple[str, int] | None:
-        """Where workers are served apart from operators, if they are."""
+        """The address of the separate listener for workers, if there is one."""
         if self.internal_host is None and self.internal_port is None:
             return None
         port = INTERNAL_PORT if self.internal_port is None else self.internal_port
@@ -193,7 +193,7 @@ _SECTIONS: Mapping[str, type] = {
 
 @cache
 def options() -> tuple[Option, ...]:
-    """Give the table of all settings."""
+    """Return the table of all settings."""
     return options_of(Settings) + tuple(
         option for name, kind in _SECTIONS.items() for option in options_of(kind, section=name)
     )

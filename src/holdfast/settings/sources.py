@@ -1,4 +1,4 @@
-"""Where settings come from: environment, TOML file and arguments, each read into values by key.
+"""Sources of settings: environment, TOML file and arguments, each read into values by key.
 
 Unknown names are refused with a suggestion, in every source.
 """
@@ -19,16 +19,16 @@ TOML_NAME = "holdfast.toml"
 LAUNCHERS = "launchers"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 LAUNCH_VARIABLES = ("HOLDFAST_LAUNCH_TOKEN", "HOLDFAST_TASK_ID", "HOLDFAST_ATTEMPT", "HOLDFAST_APP")
-"""What a launched worker is told; no settings, because they are about one attempt."""
+"""Variables of a launched worker. They are not settings, because they describe one attempt."""
 OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "HOLDFAST_PG_BIN", "HOLDFAST_PG_USER", *LAUNCH_VARIABLES})
 OTHER_PREFIXES = ("HOLDFAST_FAILPOINT", "HOLDFAST_TEST_")
 
-# Kubernetes adds these to every container when a service is called "holdfast".
+# Kubernetes adds these to every container if a service is named "holdfast".
 _SERVICE_LINK = re.compile(r"HOLDFAST_(SERVICE_(HOST|PORT).*|PORT_[0-9]+_(TCP|UDP).*)")
 
 
 def from_environment(options: Iterable[Option], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read the values the environment gives, by key; an empty variable counts as not set."""
+    """Read the values from the environment, by key; an empty variable counts as not set."""
     options = tuple(options)
     _refuse_unknown_variables(options, environ)
     values: dict[str, Any] = {}
@@ -42,13 +42,13 @@ def from_environment(options: Iterable[Option], environ: Mapping[str, str]) -> d
 
 
 def from_ambient(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read plain ENV, which other programs use too: only `local` means something here."""
+    """Read plain ENV, which other programs use too: only `local` has a meaning here."""
     ambient = environ.get("ENV", "").strip()
     return {"env": LOCAL if ambient == LOCAL else PRODUCTION} if ambient else {}
 
 
 def usual_toml(environ: Mapping[str, str]) -> Path | None:
-    """Find the file that the environment names, or else one in the current directory."""
+    """Find the file that the environment names, or else the one in the current directory."""
     if named := environ.get(CONFIG_VARIABLE, ""):
         return Path(named).expanduser()
     usual = Path(TOML_NAME)
@@ -56,7 +56,7 @@ def usual_toml(environ: Mapping[str, str]) -> Path | None:
 
 
 def from_toml(options: Iterable[Option], path: Path) -> dict[str, Any]:
-    """Read the values a TOML file gives, by key."""
+    """Read the values from a TOML file, by key."""
     by_key = {option.key: option for option in options}
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ def from_toml(options: Iterable[Option], path: Path) -> dict[str, Any]:
 
 
 def _profiles(tables: object, path: Path) -> dict[str, dict[str, Any]]:
-    """The launch profiles as they stand in the file: what is in one is checked by its kind of launcher."""
+    """Return the launch profiles as written; each kind of launcher checks its own profile."""
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise InvalidSettings(
             f"{LAUNCHERS} in {path} must be tables.", advice="Write [launchers.NAME] and kind = …", setting=LAUNCHERS
@@ -93,7 +93,7 @@ def from_arguments(options: Iterable[Option], arguments: Mapping[str, object]) -
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InvalidSettings:
-    """Refuse a name, suggesting the nearest one."""
+    """Build the error for an unknown name, with the closest known one."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     listed = "`make docs` in a checkout of Holdfast writes docs/reference/settings.md, which lists all settings."
     advice = f"Did you mean {near[0]}?" if near else listed

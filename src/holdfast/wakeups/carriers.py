@@ -1,4 +1,7 @@
-"""Which carrier the settings name, where it is, and the transport to it. Libraries are imported only when asked for."""
+"""Carrier selection: the carrier that the settings name, its addresses, and the transport to it.
+
+Libraries are imported on use.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +20,27 @@ _NOT_IN_SQS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def is_external(settings: WakeSettings) -> bool:
-    """Whether hints travel outside PostgreSQL."""
+    """Return whether hints travel outside PostgreSQL."""
     return settings.over != POSTGRES
 
 
 def has_one_address(settings: WakeSettings) -> bool:
-    """Whether all queues share one."""
+    """Return whether all queues share one address."""
     return QUEUE not in _template(settings)
 
 
 def address_for(settings: WakeSettings, queue: str) -> str:
-    """Where hints for tasks of a queue go: one address for all, or one for each.
+    """Return the address for hints of a queue: one address for all queues, or one for each.
 
-    What an SQS name cannot hold becomes a hyphen. Two queues may then share an address, which costs a few looks.
+    Characters that an SQS name cannot contain become hyphens. Two queues may then share an address, which costs a few
+    extra queries.
     """
     name = _NOT_IN_SQS.sub("-", queue) if settings.over == SQS else queue
     return _template(settings).replace(QUEUE, name)
 
 
 def addresses_of(settings: WakeSettings, queues: Sequence[str] | None) -> list[str]:
-    """Where a worker of these queues listens; None means every queue."""
+    """Return the addresses on which a worker of these queues listens; None means every queue."""
     if has_one_address(settings):
         return [_template(settings)]
     if queues is None:
@@ -56,7 +60,7 @@ def _template(settings: WakeSettings) -> str:
 
 
 def open_transport(settings: WakeSettings, address: str) -> HintTransport:
-    """A transport to one address. Nothing is asked of it yet, so it may be away."""
+    """Return a transport to one address. It does not connect yet, so the carrier may be unavailable."""
     seconds = settings.visibility_seconds
     if settings.over not in _EXTRAS:
         return supplied(settings.over, address, visibility_seconds=seconds)
@@ -76,7 +80,7 @@ def open_transport(settings: WakeSettings, address: str) -> HintTransport:
             advice=f"pip install 'holdfast[{_EXTRAS[settings.over]}]'",
         ) from error
     except ValueError:
-        # Its own words may hold a part of the password.
+        # The library's own message may contain a part of the password.
         raise InvalidSettings(
             f"The address of {settings.over} is not one.",
             code="carrier_address_invalid",
@@ -85,7 +89,7 @@ def open_transport(settings: WakeSettings, address: str) -> HintTransport:
 
 
 def require_carrier(settings: WakeSettings, queues: Sequence[str] | None) -> None:
-    """Say what is missing before anything starts: an address for each queue, and the carrier's library."""
+    """Check at start that each queue has an address and that the carrier's library is installed."""
     if settings.sqs_dead_letter_url is not None and settings.over != SQS:
         raise InvalidSettings(
             f"A dead-letter queue is named, and wake-ups go over {settings.over}: it has no queue to be that of.",

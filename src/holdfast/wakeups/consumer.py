@@ -1,7 +1,8 @@
-"""The consumer: hears hints of one address, asks the database about each, and lets its worker look where work waits.
+"""Consumer: receives hints of one address, checks each in the database, and makes its worker poll where work waits.
 
-It claims nothing: a look goes through the worker's own claim, with every limit, pause and priority. A hint whose task
-this worker then runs stays hidden from others until the task is over; nothing rests on that. Polling lies beneath.
+It claims nothing: the worker's own claim applies every limit, pause and priority. A hint whose task this worker then
+runs stays hidden from other workers until the task has ended; correctness does not depend on that. Workers also poll
+without hints.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MALFORMED = HintDecision(verdict=HintAction.DROP, reason="malformed")
 
 @dataclass(slots=True)
 class _Followed:
-    """A hint whose task this worker went to look for."""
+    """A hint whose task this worker tries to claim."""
 
     hint: Hint
     delivery: HintDelivery
@@ -43,7 +44,10 @@ class _Followed:
 
 
 class Consumer:
-    """`start`, then `look(lanes)` is called for hints that are worth it, until `close`. `free`: how many may come."""
+    """Calls `look(lanes)` for useful hints, from `start` until `close`.
+
+    `free` returns how many hints may be received.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,10 @@ class Consumer:
         self._tasks = [asyncio.create_task(self._repeat(step), name=f"holdfast-wake-{name}") for name, step in loops]
 
     async def close(self) -> None:
-        """What is followed is left: it comes again, and is then found to be over."""
+        """Stop receiving.
+
+        Followed hints are left: they are delivered again, and are dropped once their task has ended.
+        """
         self._is_closing = True
         for task in self._tasks:
             task.cancel()
@@ -79,7 +86,7 @@ class Consumer:
         await self._transport.close()
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Go on whatever is away: without hints a worker polls, so this never ends one."""
+        """Repeat through every outage: without hints a worker polls, so a failing carrier never ends it."""
         pause = RECONNECT_SECONDS_FIRST
         while not self._is_closing:
             try:
@@ -101,14 +108,14 @@ class Consumer:
 
     async def _receive(self) -> None:
         if (room := min(BATCH_MAX, self._free())) <= 0:
-            # A busy worker looks by itself when a slot is free; the hint may wait for an idle one.
+            # A busy worker polls by itself when a slot becomes free; meanwhile an idle worker may take the hint.
             await asyncio.sleep(BUSY_SECONDS)
             return
         if deliveries := await self._transport.receive(room, wait_seconds=WAIT_SECONDS):
             await self.take(deliveries)
 
     async def take(self, deliveries: Sequence[HintDelivery]) -> list[HintDecision]:
-        """Judge what came, and act on it."""
+        """Decide about the received hints, and act on the decisions."""
         read = [(delivery, read_hint(delivery.body, delivery.sends)) for delivery in deliveries]
         tasks = await self._find([hint.task_id for _, hint in read if hint is not None])
         judged = [_MALFORMED if hint is None else self._judge(delivery, hint, tasks) for delivery, hint in read]
@@ -145,7 +152,9 @@ class Consumer:
             await self.keep_once()
 
     async def keep_once(self) -> None:
-        """Hide what this worker runs for longer, delete what is over, and let go of what others have or may take."""
+        """Extend hints of tasks that this worker runs, delete those of ended tasks, and release those that others may
+        take.
+        """
         now, followed = time.monotonic(), dict(self._followed)
         tasks = await self._find(list(followed))
         over: list[HintDelivery] = []
@@ -170,7 +179,7 @@ class Consumer:
 
 
 async def find_hinted(database: Database, task_ids: Collection[int]) -> dict[int, HintedTask]:
-    """Where the tasks stand that hints name: one answer for each, also for those that nobody knows."""
+    """Return the state of each task that hints name, including unknown ones."""
     if not task_ids:
         return {}
     rows = await database.fetch(_FIND, sorted(set(task_ids)))

@@ -1,4 +1,4 @@
-"""The listener: hears the bell on one connection of its own, and comes back by itself when that connection breaks."""
+"""Listener for notifications on its own connection; it reconnects by itself when that connection breaks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIAL_CHANNEL = "holdfast_trial"
 
 
 async def hears(database: Database, *, seconds_max: float = 1.0) -> bool:
-    """Whether a notification of this database arrives where one would listen."""
+    """Return whether a notification of this database arrives on a listening connection."""
     if not database.can_listen:
         return False
     heard = asyncio.Event()
@@ -35,11 +35,11 @@ Heard = Callable[[int, Sequence[int]], None]
 
 
 class Listener:
-    """Calls `heard(turn, ids)` for each ring on a channel; all who hear it hear the same turn. `also` are further
-    channels on the same connection, each with what it calls.
+    """Calls `heard(turn, ids)` for each notification on a channel; all listeners get the same turn. `also` are further
+    channels on the same connection, each with its own callback.
 
-    A reconnect counts as a ring of nothing: look yourself. Behind a pooler that hands no notifications on, and without
-    a direct way, nothing is heard: polling lies beneath.
+    A reconnect counts as a notification without ids: the callback must poll. Behind a pooler that does not forward
+    notifications, and without a direct URL, nothing is received; workers and callers also poll.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Listener:
         self._broken = asyncio.Event()
 
     async def start(self) -> None:
-        """Listen from now on. Returns once the first LISTEN is in force, so that no later ring is missed."""
+        """Start listening. Returns once the first LISTEN is in force, so that no later notification is missed."""
         if not self._database.can_listen:
             return
         session = await self._listen()
@@ -74,7 +74,7 @@ class Listener:
         return session
 
     def _on_ring(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
-        # Anybody who can connect may forge a ring; it is a hint, so a malformed one only means "look".
+        # Every database user can forge a notification. It is only a hint, so a malformed one only triggers a poll.
         turn, _, ids = payload.rpartition(":")
         heard = self._also.get(channel, self._heard)
         heard(int(turn) if turn.isdigit() else 0, [int(part) for part in ids.split(",") if part.isdigit()])

@@ -1,7 +1,8 @@
-"""The bell: tell workers and waiting callers that something changed, after it was committed.
+"""Notifier: wakes workers and waiting callers after a commit.
 
-Leading edge: the first ring goes out at once, further ones are gathered and follow at most every 10 ms, on a connection
-of its own, so no writing transaction ever holds PostgreSQL's NOTIFY lock. Rings may be lost: polling lies beneath.
+The first notification is sent at once; further ones are batched and follow at most every 10 ms. They use a separate
+connection, so no writing transaction ever holds PostgreSQL's NOTIFY lock. Notifications may be lost; workers and
+callers also poll.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ STOP_CHANNEL = "holdfast_stop"
 GATHER_SECONDS = 0.01
 _IDS_MAX = 400
 _TURNS = 1_000_000
-# A ring is a hint: its commit need not wait for the disk. Said for this one transaction, so that a pooling proxy hands
-# the setting to nobody else.
+# A notification is a hint, so its commit need not wait for the disk. The setting applies to this transaction only, so
+# that a pooling proxy does not pass it on to another client.
 _NOTIFY = (
     "select set_config('synchronous_commit', 'off', true), pg_notify($1, payload) from unnest($2::text[]) as payload"
 )
 
 
 class Notifier:
-    """Rings for lanes with new work, for awaited tasks that ended, and for workers whose attempts shall stop."""
+    """Notifies of lanes with new work, of awaited tasks that ended, and of workers whose attempts must stop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -39,7 +40,7 @@ class Notifier:
         self._is_closed = False
 
     def notify(self, *, lanes: Iterable[int] = (), done: Iterable[int] = (), stops: Iterable[int] = ()) -> None:
-        """Announce, without waiting."""
+        """Send a notification in the background, without waiting."""
         self._lanes.update(lanes)
         self._done.update(done)
         self._stops.update(stops)
@@ -47,12 +48,12 @@ class Notifier:
             self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
 
     def make_ready(self) -> None:
-        """Connect before there is anything to announce: that takes longer than a ring."""
+        """Connect before there is a notification to send, because connecting takes longer than sending."""
         if self._ringing is None:
             self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
 
     async def flush(self) -> None:
-        """Wait until everything announced so far was sent or given up."""
+        """Wait until all pending notifications were sent or given up."""
         while self._ringing is not None and not self._ringing.done():
             await self._ringing
 
@@ -74,17 +75,17 @@ class Notifier:
                     await self._send(session, {WAKE_CHANNEL: lanes, DONE_CHANNEL: done, STOP_CHANNEL: stops})
                     await asyncio.sleep(GATHER_SECONDS)
         except TRANSIENT:
-            # A lost ring costs time, never work: the poll finds what it announced.
+            # A lost notification costs time, never work: the next poll finds the work.
             self._drop()
 
     def _drop(self) -> None:
-        """The next ring has another connection. The server may still have this one: it was only late, or refused."""
+        """Drop the connection, so that the next notification opens another. The server may still have this one open."""
         if self._session is not None:
             self._session.connection.terminate()
             self._session = None
 
     async def _connected(self) -> Session | None:
-        """None once it is closed: for what is accepted meanwhile a connection would be nobody's to close."""
+        """Return the connection; None after `close`, because a connection opened then would never be closed."""
         if (self._session is None or self._session.is_closed()) and not self._is_closed:
             self._session = await self._database.connect()
         return self._session
@@ -97,5 +98,5 @@ class Notifier:
 
 
 def _payloads(turn: int, ids: list[int]) -> list[str]:
-    """`turn:id,id,…`: every listener sees the same turn, and ids well below NOTIFY's 8000 bytes."""
+    """Return `turn:id,id,…`: every listener gets the same turn, and the ids stay well below NOTIFY's 8000 bytes."""
     return [f"{turn}:" + ",".join(map(str, ids[start : start + _IDS_MAX])) for start in range(0, len(ids), _IDS_MAX)]

@@ -1,7 +1,7 @@
-"""A carrier that somebody brings: `module:factory`, where the factory makes the transport to one address.
+"""User-supplied carriers: `module:factory`, where the factory creates the transport to one address.
 
-It is called as `factory(address, visibility_seconds=30.0)` and answers a `HintTransport`. Whatever that raises means
-that the carrier is away: code of others ends no worker and no relay.
+It is called as `factory(address, visibility_seconds=30.0)` and returns a `HintTransport`. Every exception of that
+transport means that the carrier is unavailable: foreign code never ends a worker or a relay.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from holdfast.wakeups.contract import HintDelivery, HintTransport, away
 
 
 def supplied(reference: str, address: str, *, visibility_seconds: float) -> HintTransport:
-    """The transport that a factory makes; `InvalidSettings` if it cannot be imported or does not make one."""
+    """Return the transport that a factory creates; `InvalidSettings` if it cannot be imported or does not
+    create one.
+    """
     factory = _imported(reference)
     try:
         made = factory(address, visibility_seconds=visibility_seconds)
     except Exception as error:
-        # The kind alone: its words may hold a part of the address, and that a password.
+        # Report the exception type only: its message may contain a part of the address, and that a password.
         raise _refusal(reference, f"it raised {type(error).__name__}") from error
     if missing := [name for name in _METHODS if not callable(getattr(made, name, None))]:
         raise _refusal(reference, f"what it made has no {missing[0]}()")
@@ -48,7 +50,7 @@ def _refusal(reference: str, why: str) -> InvalidSettings:
 
 
 class PluginTransport:
-    """Somebody's transport behind our own: it raises `Unavailable` and nothing else."""
+    """Wraps a user-supplied transport, so that it raises only `Unavailable`."""
 
     def __init__(self, name: str, made: HintTransport) -> None:
         self._name = name
@@ -87,7 +89,7 @@ class PluginTransport:
     async def _trouble(self) -> AsyncIterator[None]:
         try:
             yield
-        except Exception as error:  # whatever code of others raises: a hint is not worth a worker
+        except Exception as error:  # foreign code may raise anything, and a hint must never end a worker
             raise away(self._name, error) from error
 
 

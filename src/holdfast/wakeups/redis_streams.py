@@ -1,8 +1,8 @@
-"""Hints over a Redis stream: one consumer group, read by every worker under one name.
+"""Hints over a Redis stream: one consumer group, in which every worker reads under one consumer name.
 
-Whoever reads an entry has it to itself until it was idle for the visibility time; then the next reader gets it. The
-name of the reader plays no part in that, so all share one and none is left behind. The stream is trimmed: hints are not
-for keeping.
+An entry is hidden from other readers until it was idle for the visibility time; then the next reader gets it. The
+consumer name plays no part in that, so all workers share one and no stale consumers remain. The stream is trimmed,
+because hints need not be kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RedisStream:
             await line.execute()
 
     async def receive(self, count: int, *, wait_seconds: float) -> list[HintDelivery]:
-        """What others left too long comes before what nobody has read."""
+        """Receive messages: those that others left too long come before unread ones."""
         async with self._trouble():
             for _ in range(2):
                 try:
@@ -70,8 +70,11 @@ class RedisStream:
         return [_delivery(entry_id, fields) for entries in streams for entry_id, fields in _flat(entries)]
 
     async def _left(self, count: int) -> list[HintDelivery]:
-        """What others left too long. Each look goes on where the last one ended, so that what waits for its time again
-        hides nothing behind it."""
+        """Return messages that others left too long.
+
+        Each scan continues where the last one ended, so that messages which are not due yet do not hide those after
+        them.
+        """
         look = await self._client.xautoclaim(self.key, GROUP, READER, self._hidden_ms, self._looked, count=count)
         self._looked = look[0]
         if any(entry_id is None for entry_id, _ in look[1]):
@@ -79,7 +82,9 @@ class RedisStream:
         return [_delivery(entry_id, fields) for entry_id, fields in look[1] if fields]
 
     async def forget_trimmed(self) -> None:
-        """Entries that the stream has let go of stay pending in Redis 6.2, which does not say which they are."""
+        """Acknowledge entries that were trimmed from the stream: Redis 6.2 leaves them pending and does not
+        name them.
+        """
         pending = await self._client.xpending_range(self.key, GROUP, min="-", max="+", count=TRIMMED_MAX)
         ids = [one["message_id"] for one in pending]
         line = self._client.pipeline(transaction=False)
@@ -90,7 +95,7 @@ class RedisStream:
             await self._client.xack(self.key, GROUP, *gone)
 
     async def _begin(self) -> None:
-        """Make stream and group; a Redis that was emptied needs both again."""
+        """Create stream and group; a Redis that was flushed needs both again."""
         try:
             await self._client.xgroup_create(self.key, GROUP, id="0", mkstream=True)
         except ResponseError as error:
@@ -128,12 +133,12 @@ class RedisStream:
     async def _trouble(self) -> AsyncIterator[None]:
         try:
             yield
-        except Exception as error:  # whatever a library of others raises: a hint is not worth a worker
+        except Exception as error:  # a library may raise anything, and a hint must never end a worker
             raise away(f"Redis stream {self.key}", error) from error
 
 
 def _flat(entries: Any) -> Any:
-    """One list of entries; newer protocols wrap it in another."""
+    """Return one list of entries; newer protocols wrap it in another."""
     return entries[0] if entries and isinstance(entries[0], list) else entries
 
 

@@ -1,7 +1,7 @@
-"""Hints over Amazon SQS: one standard queue, boto3 in threads of its own.
+"""Hints over Amazon SQS: one standard queue, with boto3 in its own threads.
 
-Ten messages to a call, in every direction. Visibility only keeps a message from being looked at twice; the lease in the
-database is what keeps work apart. The queue's own address says which endpoint and region to ask.
+Each call carries up to ten messages, in both directions. The visibility timeout only prevents duplicate queries; the
+lease in the database prevents duplicate work. The queue's URL determines endpoint and region.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class SqsQueue:
         return [_delivery(one) for one in answer.get("Messages", ())]
 
     async def extend(self, deliveries: Sequence[HintDelivery]) -> None:
-        """Messages that are gone, or already given to another, are passed over."""
+        """Extend messages; those that were deleted, or already given to another receiver, are skipped."""
         for batch in _tens(deliveries):
             entries = [{**_receipt(n, one), "VisibilityTimeout": self._visibility} for n, one in enumerate(batch)]
             await self._ask("change_message_visibility_batch", Entries=entries)
 
     async def done(self, deliveries: Sequence[HintDelivery]) -> None:
-        """A message that cannot be deleted comes again, and is then found to be over."""
+        """Delete messages; one that cannot be deleted is delivered again, and dropped because its task has ended."""
         for batch in _tens(deliveries):
             await self._ask("delete_message_batch", Entries=[_receipt(n, one) for n, one in enumerate(batch)])
 
@@ -94,11 +94,11 @@ class SqsQueue:
     async def _ask(self, operation: str, **parameters: Any) -> Any:
         try:
             return await self._threads.run(lambda: getattr(self._client(), operation)(QueueUrl=self.url, **parameters))
-        except Exception as error:  # whatever a library of others raises: a hint is not worth a worker
+        except Exception as error:  # a library may raise anything, and a hint must never end a worker
             raise away(self._name, error) from error
 
     def _client(self) -> Any:
-        """Made with the first call, in its thread: it reads files, and may ask for credentials."""
+        """Return the client, created on the first call in its thread: it reads files, and may request credentials."""
         with self._making:
             if self._made is None:
                 parts = urlsplit(self.url)
@@ -112,7 +112,7 @@ class SqsQueue:
                 self._made = session.client(
                     "sqs",
                     endpoint_url=f"{parts.scheme}://{parts.netloc}",
-                    # A server that is not Amazon's has none, and the library insists.
+                    # A server other than Amazon's has no region, but the library requires one.
                     region_name=region[1] if region else session.region_name or "us-east-1",
                     config=config,
                 )

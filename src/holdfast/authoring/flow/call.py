@@ -1,8 +1,8 @@
-"""How a node is put into a flow: by calling an action or another flow, plainly or with settings for this node.
+"""Calls that add nodes to a flow: an action or another flow, called directly or with settings for the node.
 
 double(x=order["count"])                                   a node `double`
 double.named("left").after(prepare)(x=1)                   a name, and an order without a value
-double.when(check["ok"])(x=1)                              only if
+double.when(check["ok"])(x=1)                              a condition
 double.node(queue="slow", timeout="5m")(x=1)               other settings for this node
 double.map(x=orders["counts"])                             one task per item
 """
@@ -23,9 +23,9 @@ from holdfast.errors import Invalid
 
 
 class Callee(NamedTuple):
-    """What a node runs, what the node is called after, and what it takes.
+    """What a node runs, the default name of the node, and its parameters.
 
-    `parameters` are names in the order of positional arguments; without `ports` it takes any name.
+    `parameters` are names in the order of positional arguments; without `ports` any name is accepted.
     """
 
     kind: NodeKind
@@ -36,7 +36,7 @@ class Callee(NamedTuple):
 
 
 class Placeable(Protocol):
-    """What can become a node."""
+    """An object that can become a node."""
 
     def callee(self) -> Callee: ...
 
@@ -46,13 +46,13 @@ _PLAIN = NodeSettings()
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """A call that is still to be made, with the settings of its node. Each method gives a new one."""
+    """A pending call with the settings of its node. Each method returns a new one."""
 
     _callee: Callee
     _settings: NodeSettings = _PLAIN
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Add the node; answers a reference to its output."""
+        """Add the node; return a reference to its output."""
         if self._settings.concurrency is not None or self._settings.map_over is not None:
             raise _map_only(self._callee.name)
         return self._placed(self._callee.kind, _arguments(self._callee, args, kwargs), self._settings)
@@ -60,8 +60,8 @@ class NodeCall:
     def map(self, **inputs: Any) -> Any:
         """Add a node that runs once per item of a list; its output is the list of their outputs, in order.
 
-        The list is the one input that is a value of the flow or a list; `.node(map_over=…)` names it where several are.
-        Every other input is the same for each item.
+        The list is the one input that is a value of the flow or a list; `.node(map_over=…)` names it if there are
+        several. Every other input is the same for each item.
         """
         if self._callee.kind is not NodeKind.TASK:
             raise refusal(
@@ -77,11 +77,11 @@ class NodeCall:
         return replace(self, _settings=replace(self._settings, name=name))
 
     def after(self, *nodes: Any) -> NodeCall:
-        """Let the node wait for these, without taking a value from them."""
+        """Make the node wait for these nodes, without taking a value from them."""
         return replace(self, _settings=replace(self._settings, after=(*self._settings.after, *nodes)))
 
     def when(self, condition: Any) -> NodeCall:
-        """Run the node only if this holds: a value that is true, or a comparison such as `check["count"] > 3`."""
+        """Run the node only if this is true: a value, or a comparison such as `check["count"] > 3`."""
         if self._settings.condition is not None:
             raise refusal(
                 "DAG_VALIDATION_CONDITION_INVALID",
@@ -104,7 +104,7 @@ class NodeCall:
         concurrency: int | None = None,
         map_over: str | None = None,
     ) -> NodeCall:
-        """Say everything about the node at once; what is not said stays as it was."""
+        """Set several settings of the node at once; settings that are not given stay unchanged."""
         given = {
             "name": name,
             "trigger_rule": None if trigger_rule is None else rule_of(trigger_rule),
@@ -124,31 +124,31 @@ class NodeCall:
 
 
 class Placing:
-    """Gives an action or a flow the ways to be put into a flow with settings."""
+    """Mixin for actions and flows: the methods that start a node call with settings."""
 
     __slots__ = ()
 
     def named(self: Placeable, name: str) -> NodeCall:
-        """A node with this name instead of the function's."""
+        """Start a node call with this name instead of the function's."""
         return NodeCall(self.callee()).named(name)
 
     def after(self: Placeable, *nodes: Any) -> NodeCall:
-        """A node that waits for these, without taking a value from them."""
+        """Start a node call that waits for these nodes, without taking a value from them."""
         return NodeCall(self.callee()).after(*nodes)
 
     def when(self: Placeable, condition: Any) -> NodeCall:
-        """A node that runs only if this holds: a value that is true, or a comparison such as `check["count"] > 3`."""
+        """Start a node call that runs only if this is true: a value, or a comparison such as `check["count"] > 3`."""
         return NodeCall(self.callee()).when(condition)
 
     def node(self: Placeable, name: str | None = None, **settings: Any) -> NodeCall:
-        """A node with settings of its own: after, when, trigger_rule, queue, priority, timeout, max_retries and, for
-        a map, concurrency and map_over.
+        """Start a node call with settings: after, when, trigger_rule, queue, priority, timeout, max_retries and, for a
+        map, concurrency and map_over.
         """
         return NodeCall(self.callee()).node(name, **settings)
 
 
 def rule_of(given: object) -> TriggerRule:
-    """Read a trigger rule by its name."""
+    """Return a trigger rule by its name."""
     try:
         return TriggerRule(given)  # type: ignore[arg-type]
     except ValueError:
@@ -161,7 +161,7 @@ def rule_of(given: object) -> TriggerRule:
 
 
 def nodes_of(given: Any) -> tuple[Any, ...]:
-    """`after=` takes one node or several."""
+    """Return `after=` as a tuple; it accepts one node or several."""
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 

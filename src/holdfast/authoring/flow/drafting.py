@@ -1,6 +1,6 @@
-"""From what a node takes to the edges into it: one edge per upstream, in the order in which upstreams are named.
+"""Edges into a node: one edge per upstream, in the order in which upstreams are first named.
 
-Code and YAML both come here, so that equal flows are equal byte for byte.
+Flows from code and from YAML both use this function, so that equal flows have equal definitions byte for byte.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.core.flows.nodes import RUN_INPUT, Binding, Edge
 
 
 class Source(NamedTuple):
-    """Where one input comes from."""
+    """The source of one input."""
 
     input_key: str
     upstream: str
@@ -23,7 +23,7 @@ class Source(NamedTuple):
 def edges_into(
     downstream: str, sources: Iterable[Source], *, after: Iterable[str] = (), condition: Condition | None = None
 ) -> list[Edge]:
-    """Draw the edges of one node: bindings first, then order only, which a condition on a node needs too."""
+    """Return the edges into one node: bindings first, then order-only edges, which a condition on a node needs too."""
     bindings: dict[str, list[Binding]] = {}
     for source in sources:
         binding = Binding(output_key=source.output_key, input_key=source.input_key)

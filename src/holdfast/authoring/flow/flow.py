@@ -1,8 +1,8 @@
-"""A flow: a versioned graph under a name, traced from a function or read from a file.
+"""Flows: versioned graphs under a name, traced from a function or read from a file.
 
-Its inputs are known at once, from the signature. The function is traced when the definition is first needed, and then
-never again: it may name actions that are defined below it or in modules that import this one, and importing an app
-stays cheap. A worker needs the definitions of all its flows when it starts, so a mistake shows there, before any run.
+The inputs are known immediately, from the signature. The function is traced once, when the definition is first needed.
+So it may name actions that are defined below it or in modules that import this one, and importing an app stays cheap. A
+worker needs the definitions of all its flows when it starts, so a mistake shows there, before any run.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Flow(Placing, Generic[P]):
 
     @classmethod
     def of_function(cls, name: str, version: int, function: Callable[P, object]) -> Flow[P]:
-        """Make a flow of a plain function."""
+        """Build a flow from a plain function."""
         inputs = _inputs_of(name, function)
         return cls(name, version, inputs, lambda: trace(name, version, inputs, function))
 
     @classmethod
     def of_definition(cls, definition: FlowDefinition) -> Flow[...]:
-        """Make a flow of a definition that somebody read or put together."""
+        """Build a flow from an existing definition."""
         flow = Flow[...](definition.name, definition.version, definition.inputs, definition.validated)
         assert flow.definition
         return flow
 
     @property
     def definition(self) -> FlowDefinition:
-        """The validated definition; the first use traces the function."""
+        """The validated definition; the first access traces the function."""
         with self._lock:
             if self._definition is None:
                 self._definition = self._make()
@@ -69,7 +69,7 @@ class Flow(Placing, Generic[P]):
         return f"Flow({self.name!r}, version={self.version})"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Inside a flow, add a node that starts a run of this one; outside there is nothing to call."""
+        """Inside a flow, add a node that starts a run of this one; refused outside."""
         if current_trace() is None:
             raise Invalid(
                 f"The flow {self.name} is called outside a flow.",
@@ -89,9 +89,11 @@ class Flow(Placing, Generic[P]):
         priority: int | None = None,
         concurrency: int | None = None,
     ) -> BoundFlow[P]:
-        """This flow with options for the next start. `concurrency` is how many nodes of the run are active at once.
+        """Return this flow with options for the next start.
 
-        A node that maps over a list or runs a flow counts as one."""
+        `concurrency` limits how many nodes of the run are active at once. A node that maps over a list or runs a flow
+        counts as one.
+        """
         if concurrency is not None and not is_whole(concurrency, 1, NODES_MAX):
             raise Invalid(
                 f"concurrency={concurrency!r} is no whole number from 1 to {NODES_MAX}.",

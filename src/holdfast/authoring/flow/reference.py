@@ -1,7 +1,7 @@
-"""A value inside a flow while it is traced: it has a name and no content, because no run exists yet.
+"""Values inside a flow while it is traced: each has a name but no content, because no run exists yet.
 
-It can be bound to an input, indexed by a key, and compared to make a condition. Everything that would need its content
-is refused with advice, so that a flow cannot decide anything on a value it does not have.
+A reference can be bound to an input, indexed by a key, and compared to form a condition. Every operation that needs its
+content is refused with advice, so that a flow cannot decide anything on a value that it does not have.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Reference:
 
 
 class ReferenceComparison:
-    """What `action.when(…)` takes. It has no truth of its own while the flow is traced."""
+    """The argument of `action.when(…)`. It has no truth value while the flow is traced."""
 
     __slots__ = ("_subject", "condition")
 
@@ -123,7 +123,7 @@ _OPPOSITES = {
 
 
 def source_of(reference: Reference) -> tuple[str, str]:
-    """Name a reference's node, or `$input`, and its key."""
+    """Return the reference's node, or `$input`, and its key."""
     return reference._upstream, reference._key
 
 
@@ -132,7 +132,7 @@ def trace_of(reference: Reference) -> Trace:
 
 
 def condition_of(given: object) -> Condition:
-    """Read what stands in `when`: a comparison, or a value that shall be true."""
+    """Read the argument of `when`: a comparison, or a value that must be true."""
     if isinstance(given, ReferenceComparison):
         return given.condition
     if isinstance(given, Reference):
@@ -145,7 +145,7 @@ def condition_of(given: object) -> Condition:
 
 
 def plain_constant(value: object, what: str) -> Any:
-    """Give a constant as the plain JSON that a definition keeps, converted as an input of a task would be."""
+    """Return a constant as plain JSON for the definition, converted like the input of a task."""
     if value is None or type(value) in (str, int, bool, float):
         return value
     try:
@@ -197,7 +197,7 @@ def _said(reference: Reference) -> str:
 
 
 def _opening(said: str) -> str:
-    """The same at the beginning of a sentence; a name of the user's stays as it is written."""
+    """Capitalize the description for the beginning of a sentence; a user's name stays as it is written."""
     return f"T{said[1:]}" if said.startswith("the ") else said
 
 

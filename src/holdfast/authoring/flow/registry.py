@@ -1,6 +1,6 @@
-"""The flows of an app: by a bare name the newest version, and every version beside it.
+"""Registry of an app's flows: the newest version by bare name, and all versions.
 
-Versions live side by side, as in the database: runs of an older one may still be started by its number.
+Several versions are available, as in the database: a run of an older version can still be started by its number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FlowRegistry(Mapping[str, Flow[...]]):
         return len(self._newest)
 
     def keep(self, flow: Flow[Any]) -> Flow[Any]:
-        """Add a flow; `Invalid` if that version of it is there already."""
+        """Add a flow; raise `Invalid` if that version exists already."""
         if (flow.name, flow.version) in self.versions:
             raise Invalid(
                 f"Version {flow.version} of the flow {flow.name} is registered twice.",
@@ -44,6 +44,6 @@ class FlowRegistry(Mapping[str, Flow[...]]):
 
 
 def every_version(flows: Mapping[str, Flow[...]]) -> list[Flow[...]]:
-    """All versions of some flows, the older ones first; a plain mapping has one of each."""
+    """Return all versions, older ones first; a plain mapping has one version of each flow."""
     found = flows.versions.values() if isinstance(flows, FlowRegistry) else flows.values()
     return sorted(found, key=lambda flow: (flow.name, flow.version))

@@ -1,4 +1,4 @@
-"""Where in somebody's code a flow goes wrong: the innermost line that is not ours."""
+"""Source locations for errors in flow code: the innermost line outside this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SourceLine(NamedTuple):
 
 
 def calling_line() -> SourceLine | None:
-    """The line that called into this package."""
+    """Return the line that called into this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
@@ -28,7 +28,7 @@ def calling_line() -> SourceLine | None:
 
 
 def raising_line(trace: TracebackType | None) -> SourceLine | None:
-    """The line of somebody's code that an exception came from."""
+    """Return the line of user code that an exception came from."""
     found = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -39,7 +39,7 @@ def raising_line(trace: TracebackType | None) -> SourceLine | None:
 
 
 def located(error: Invalid, line: SourceLine | None) -> Invalid:
-    """The same error, naming this line first."""
+    """Return the same error, prefixed with this line."""
     if line is None:
         return error
     fields = {**error.fields, "file": line.file, "line": line.number}

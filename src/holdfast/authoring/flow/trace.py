@@ -1,7 +1,7 @@
-"""Tracing: a flow's function runs once, with references for inputs, and what it calls becomes nodes.
+"""Tracing: a flow's function runs once, with references as inputs, and its calls become nodes.
 
-The trace in force belongs to the thread or task that traces, so tracing in one place never changes what a call does
-elsewhere. Nothing is validated before the function returned, but for what would go on forever.
+The current trace belongs to the tracing thread or asyncio task, so tracing never affects calls elsewhere. Validation
+happens after the function has returned, except for the limit on nodes, which stops endless loops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _tracing: ContextVar[Trace | None] = ContextVar("holdfast_trace", default=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What one call may say about its node beyond the input."""
+    """The settings of a node besides its input."""
 
     name: str | None = None
     after: tuple[Reference, ...] = ()
@@ -62,7 +62,7 @@ class Trace:
         settings: NodeSettings,
         ports: tuple[Port, ...] | None = None,
     ) -> Reference:
-        """Add a node, called after `node_name` or as its settings say.
+        """Add a node, named after `node_name` or as its settings say.
 
         References among its arguments become bindings, constants its config.
         """
@@ -99,7 +99,7 @@ class Trace:
         return Reference(self, name)
 
     def end(self, version: int, inputs: tuple[FlowInput, ...], returned: object) -> FlowDefinition:
-        """Give what was traced, validated, with what the function returned as the run's output."""
+        """Return the validated definition, with the function's return value as the run's output."""
         edges = [*self._edges, *edges_into(RUN_OUTPUT, self._output(returned))]
         definition = FlowDefinition(
             name=self.flow, version=version, nodes=tuple(self._nodes), edges=tuple(edges), inputs=inputs
@@ -110,12 +110,12 @@ class Trace:
             raise located(error, self._line_of(error)) from None
 
     def _line_of(self, error: Invalid) -> SourceLine | None:
-        """The call that made the node, or the downstream end of the edge, that an error names."""
+        """Return the call that made the node, or the downstream end of the edge, that an error names."""
         named = error.fields.get("node") or str(error.fields.get("edge", "")).rpartition(" → ")[2]
         return self._lines.get(named or next(iter(error.fields.get("cycle", ())), ""))
 
     def _name(self, wanted: str) -> str:
-        """`double`, then `double_2`; a name that somebody chose is passed over."""
+        """Return `double`, then `double_2`, skipping names that were chosen explicitly."""
         if wanted not in self._used:
             return wanted
         while (name := f"{wanted}_{self._used[wanted] + 1}") in self._used:
@@ -182,7 +182,7 @@ class Trace:
 
 
 def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Callable[..., object]) -> FlowDefinition:
-    """Run the function with references for its inputs and give the flow that it describes."""
+    """Run the function with references for its inputs and return the definition that it describes."""
     begun = Trace(flow)
     token = _tracing.set(begun)
     try:
@@ -203,12 +203,12 @@ def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Call
 
 
 def current_trace() -> Trace | None:
-    """The trace in force here, if any."""
+    """Return the current trace, if any."""
     return _tracing.get()
 
 
 def required_trace(what: str) -> Trace:
-    """The trace in force, for what makes sense only there."""
+    """Return the current trace; raise `Invalid` outside a flow."""
     begun = _tracing.get()
     if begun is None:
         raise Invalid(

@@ -1,4 +1,4 @@
-"""Nodes that run nothing and wait for the world: an event that somebody sends, or the word of a person."""
+"""Nodes that wait for the outside world: for an event, or for a person's approval."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def wait_for(
     on_timeout: str | None = None,
     **settings: Any,
 ) -> Any:
-    """Inside a flow: wait until somebody sends this event; the node's output is what they sent.
+    """Inside a flow, wait until this event is sent; the node's output is the event's payload.
 
-    `key` tells events of one name apart, such as an order's number. Without `timeout` it waits as long as its run;
-    after it the node fails, or with `on_timeout="skip"` is skipped. `name`, `after`, `when` and `trigger_rule` are as
-    for any node.
+    `key` distinguishes events of one name, such as by an order number. Without `timeout` the node waits as long as its
+    run. After the timeout it fails, or with `on_timeout="skip"` is skipped. `name`, `after`, `when` and `trigger_rule`
+    work as for any node.
     """
     call = NodeCall(Callee(NodeKind.WAIT, event, event)).node(timeout=timeout, **settings)
     return call(**_given(key=key, on_timeout=on_timeout))
@@ -35,10 +35,10 @@ def approval(
     on_timeout: str | None = None,
     **settings: Any,
 ) -> Any:
-    """Inside a flow: wait until a person approves this node of this run; a rejection fails the node.
+    """Inside a flow, wait until a person approves this node of this run; a rejection fails the node.
 
-    The node is called after the subject; its output says who approved. `prompt` is what they are asked; the rest is as
-    for `wait_for`.
+    The node is named after the subject; its output contains who approved. `prompt` is the question to that person; the
+    other parameters are as for `wait_for`.
     """
     call = NodeCall(Callee(NodeKind.WAIT, APPROVAL, subject)).node(timeout=timeout, **settings)
     return call(approval=True, **_given(prompt=prompt, on_timeout=on_timeout))

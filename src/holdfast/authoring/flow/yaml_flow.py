@@ -1,7 +1,7 @@
-"""A flow written in YAML: the same definition, with the same digest, as the function that says the same.
+"""Flows written in YAML: the same definition, with the same digest, as an equivalent function.
 
-The keys are those of a stored definition, as `holdfast flow show -o json` prints it, and a few short forms for people:
-`bind`, `after`, `when` and `timeout` of a node, `output` of the flow. Every error names file and line, node or edge.
+The keys are those of a stored definition, as `holdfast flow show -o json` prints it, plus short forms: `bind`, `after`,
+`when` and `timeout` of a node, `output` of the flow. Every error names file and line, node or edge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SOURCE_KEYS = ("node", "key")
 
 
 class KnownFlow(Protocol):
-    """A flow as far as one that runs it must know it; one that is traced need not be traced for this."""
+    """What a flow that runs another one needs to know about it, without tracing it."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class KnownFlow(Protocol):
 
 
 def flow_files(path: str | Path) -> list[Path]:
-    """The file itself, or the YAML files of a folder in order of name."""
+    """Return the file itself, or the YAML files of a folder in order of name."""
     found = Path(path)
     if found.is_dir():
         return sorted(one for one in found.iterdir() if one.suffix in (".yaml", ".yml"))
@@ -54,7 +54,7 @@ def flow_files(path: str | Path) -> list[Path]:
 def read_flow(path: str | Path, ports: Ports | None = None, flows: Ports | None = None) -> FlowDefinition:
     """Read and validate the flow in a file.
 
-    `ports` says what actions take, `flows` what flows inside it take, by name, where somebody knows.
+    `ports` and `flows` give, by name, the parameters of actions and of nested flows, where these are known.
     """
     file = Path(path)
     try:
@@ -73,14 +73,14 @@ def read_flow(path: str | Path, ports: Ports | None = None, flows: Ports | None 
 
 
 def read_flows(files: Iterable[Path], ports: Ports, known: Iterable[KnownFlow]) -> list[FlowDefinition]:
-    """Read and validate the flows in some files, which may run one another, or what is `known`."""
+    """Read and validate the flows in some files; they may run one another and the `known` flows."""
     paths = list(files)
     flows = ports_of([*known, *(read_flow(path) for path in paths)])
     return [read_flow(path, ports, flows) for path in paths]
 
 
 def ports_of(flows: Iterable[KnownFlow]) -> Ports:
-    """What flows take, by name; of several versions the newest counts."""
+    """Return the parameters of flows by name; of several versions the newest counts."""
     newest = sorted(flows, key=lambda flow: flow.version)
     return {flow.name: tuple(Port(key=one.name, is_required=one.is_required) for one in flow.inputs) for flow in newest}
 
@@ -93,7 +93,7 @@ def parse_flow(
     ports: Ports | None = None,
     flows: Ports | None = None,
 ) -> FlowDefinition:
-    """Validate the flow that a text describes; `file` names it in errors."""
+    """Parse and validate a flow; `file` names it in errors."""
     document = read_yaml(text, file=file, bytes_max=DEFINITION_BYTES_MAX)
     if not isinstance(document, Block):
         raise refuse(file, 1, "DEFINITION_INVALID", "It is no mapping.", "Begin with `name:` and `nodes:`.")
@@ -101,7 +101,7 @@ def parse_flow(
 
 
 class _Document:
-    """One file being read. `_lines` remembers where each node and edge stands, for errors found later."""
+    """One file being read. `_node_lines` and `_edge_lines` record the line of each node and edge, for later errors."""
 
     def __init__(self, file: str, document: Block) -> None:
         self._file = file
@@ -163,7 +163,7 @@ class _Document:
         return node, edges
 
     def _ports(self, block: Block) -> list[Any] | None:
-        """A port may be only its name."""
+        """Return the declared ports; a port may be given by its name only."""
         declared = block.get("inputs")
         if not isinstance(declared, list):
             return declared
@@ -202,7 +202,7 @@ class _Document:
         return Condition(upstream=upstream, output_key=key, operator=operator, value=parts.get("value"))
 
     def _sources(self, block: Block, key: str) -> Iterator[Source]:
-        """Read `input: node.key`; a list of them is a list port."""
+        """Read `input: node.key`; a list of sources makes a list port."""
         given = block.get(key)
         if given is None:
             return
@@ -221,7 +221,7 @@ class _Document:
     def _source(self, given: Any, line: int) -> tuple[str, str]:
         """Read `node`, `node.key`, `$input.key`, or `{node: …, key: …}` for names that contain dots.
 
-        The longest name of a node that the text begins with counts; what names none is left for the check to refuse.
+        The longest node name that the text begins with wins. An unknown name is left for the validation to refuse.
         """
         if isinstance(given, Block):
             self._known(given, _SOURCE_KEYS, "source")
@@ -260,7 +260,7 @@ class _Document:
         except SHAPE_ERRORS as error:
             said = "bindings are pairs of an output and an input, [[rows, orders]]"
             raise self._invalid(block.line, f"The edge does not have its shape: {shown(str(error))}.", said) from error
-        # The last one counts: of two equal edges, the second is the one too many.
+        # Record the last line: of two equal edges, the second is the duplicate.
         self._edge_lines[str(edge)] = block.line
         return edge
 

@@ -1,7 +1,6 @@
-"""A file of a pack: its values, where in it each of them stands, and what is wrong with it.
+"""Files of a pack: their values, the line of each value, and their problems.
 
-It is read like the files of flows (see `yaml_text`): only what JSON can say, no key twice, nothing that refers to
-itself.
+They are read like flow files (see `codec.yaml_reader`): JSON values only, no duplicate keys, no self-references.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Where: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class PackProblem:
-    """What is wrong, in which file and line, and what to do. A warning does not keep a pack from being used."""
+    """A problem with its file, line and advice. A warning does not prevent the use of the pack."""
 
     file: str
     line: int
@@ -35,7 +34,7 @@ class PackProblem:
 
 @dataclass(slots=True)
 class Document:
-    """One file. `lines` knows the line of every value by its path of keys and indexes."""
+    """One file. `lines` has the line of every value by its path of keys and indexes."""
 
     path: Path
     value: Any = None
@@ -43,7 +42,7 @@ class Document:
     problems: list[PackProblem] = field(default_factory=list)
 
     def line(self, *where: str | int) -> int:
-        """The line of a value, or of the nearest one around it."""
+        """Return the line of a value, or of the nearest enclosing one."""
         while where and where not in self.lines:
             where = where[:-1]
         return self.lines.get(where, 1)
@@ -56,7 +55,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read one file; what is wrong with it is in `problems`, never raised."""
+    """Read one file; its problems are in `problems`, never raised."""
     document = Document(path)
     try:
         raw = path.read_bytes()
@@ -75,7 +74,7 @@ def read_document(path: Path) -> Document:
 
 
 def _plain(document: Document, value: Any, where: Where) -> Any:
-    """The value without its lines, which are noted by path. It nests no deeper than the reader lets it."""
+    """Return the value without its lines, which are recorded by path. The reader limits the nesting."""
     match value:
         case Block():
             document.lines |= {(*where, key): line for key, line in value.lines.items()}

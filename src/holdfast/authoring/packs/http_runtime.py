@@ -1,9 +1,9 @@
-"""The `http` runtime: an attempt is one request, and the status of the answer says how it went.
+"""The `http` runtime: an attempt is one request, and the response status decides its outcome.
 
-The pack decides where a request goes, never the input: scheme, host and port are literal, inputs inside the path and
-the query are escaped and cannot be `.` or `..` as a path segment, and redirects are not followed unless asked for. So
-no input can reach another resource, or another host of the network that the worker is in. The stable task id goes along
-as an idempotency key.
+The pack decides where a request goes, never the input. Scheme, host and port are literal. Inputs inside the path and
+the query are escaped and cannot be `.` or `..` as a path segment. Redirects are not followed unless the pack enables
+them. So no input can reach another resource, or another host in the worker's network. The task id is sent as an
+idempotency key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = Weak
 
 
 class RequestFailed(Exception):
-    """An answer that is no success; `code` is `http_STATUS`, and `headers` may hold a Retry-After."""
+    """A response that is not a success; `code` is `http_STATUS`, and `headers` may contain a Retry-After."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str]) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """What to ask for. `url`, `headers`, `query` and `body` are templates."""
+    """The request to send. `url`, `headers`, `query` and `body` are templates."""
 
     url: str
     method: str = "GET"
@@ -76,7 +76,7 @@ class HttpRequest:
 
 
 class UnsafeSegment(Exception):
-    """An input would change which path a request goes to."""
+    """An input would change the path of a request."""
 
     code = "invalid_parameters"
 
@@ -85,7 +85,7 @@ class UnsafeSegment(Exception):
 
 
 def rendered_url(template: str, values: Mapping[str, Any]) -> str:
-    """Fill in a URL. No input adds a path segment, removes one (`..`, `.`) or leaves one empty."""
+    """Fill in a URL. No input can add a path segment, remove one (`..`, `.`) or leave one empty."""
     path, mark, query = template.partition("?")
     segments = [_segment(segment, values) for segment in path.split("/")]
     return "/".join(segments) + mark + render_text(query, values, _quoted)
@@ -103,7 +103,7 @@ def _quoted(text: str) -> str:
 
 
 def _client() -> httpx.AsyncClient:
-    """One per event loop, so that connections are used again."""
+    """Return the client of this event loop, so that connections are reused."""
     import httpx
 
     loop = asyncio.get_running_loop()
@@ -141,5 +141,5 @@ def _decoded(answer: httpx.Response, text: str) -> Any:
 
 
 def _one_line(text: str) -> str:
-    """A header must not become two, whatever the input says."""
+    """Remove line breaks, so that no input can add a header."""
     return "".join(character for character in text if character.isprintable())

@@ -1,7 +1,7 @@
-"""Load packs: a folder with `pack.yaml` and `actions/*.yaml` becomes an App that workers run like any other.
+"""Loading of packs: a folder with `pack.yaml` and `actions/*.yaml` becomes an App that workers run like any other.
 
-A pack is the layer between the defaults and its actions: what `defaults` say holds for every action that says nothing
-itself. YAML actions are not retried unless they say so, or once where a launcher starts their worker.
+The `defaults` of a pack apply to every action that does not set the option itself. YAML actions are not retried unless
+they say so; where a launcher starts their worker, they are retried once.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FUNCTION_DEFAULT = "run"
 RETRIES_DEFAULT = 0
 _RETRY_POLICY_FIELDS = ("queue_ttl_seconds",)
 _ALSO_IN_RETRY = ("max_retries", "max_losses", "timeout_seconds", "rules", "queue_ttl_seconds")
-"""What a policy calls its own, and people write beside the backoff: each counts as if it stood outside."""
+"""Policy fields that may also be written inside `retry`; there they count as if they were written outside."""
 
 
 @dataclass(slots=True)
 class Pack:
-    """One pack as found: its actions as far as they are usable, and everything that is wrong."""
+    """One pack as read: its usable actions, and all its problems."""
 
     folder: Path
     app: App | None = None
@@ -46,7 +46,7 @@ class Pack:
 
 
 def load_pack(folder: str | Path) -> App:
-    """The App of one pack; `Invalid` names every mistake with its file and line."""
+    """Return the App of one pack; `Invalid` names every mistake with its file and line."""
     pack = read_pack(Path(folder))
     if pack.errors or pack.app is None:
         listed = "\n".join(f"  {problem}" for problem in sorted(pack.errors))
@@ -56,14 +56,14 @@ def load_pack(folder: str | Path) -> App:
 
 
 def find_packs(folder: Path) -> list[Path]:
-    """The pack in a folder, or the packs in the folders inside it."""
+    """Return the pack in a folder, or the packs in its subfolders."""
     if (folder / PACK_FILE).is_file():
         return [folder]
     return sorted(inner.parent for inner in folder.glob(f"*/{PACK_FILE}"))
 
 
 def read_pack(folder: Path, *, imports: bool = True) -> Pack:
-    """Read a pack and find all that is wrong with it. Without `imports` no code of the pack runs."""
+    """Read a pack and find all its problems. Without `imports` no code of the pack runs."""
     pack = Pack(folder)
     if not (folder / PACK_FILE).is_file():
         text = f"There is no {PACK_FILE} here." if folder.is_dir() else "There is no such folder."
@@ -91,7 +91,7 @@ def read_pack(folder: Path, *, imports: bool = True) -> Pack:
 
 
 def _load_flows(app: App, folder: Path) -> list[PackProblem]:
-    """Add the flows beside the actions; what is wrong with one is a mistake of the pack."""
+    """Add the pack's flows; a mistake in one is a problem of the pack."""
     found = []
     for path in sorted(folder.glob("*.y*ml")):
         try:
@@ -138,12 +138,12 @@ class _PackBuilder:
             document.complain(error.detail, where, advice=error.advice)
 
     def _options(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Weakest to strongest: what YAML actions default to, the pack, the action."""
+        """Return the options of an action. Precedence, weakest first: defaults of YAML actions, pack, action."""
         defaults, value = _flat(self.defaults), _flat(value)
         given = {**defaults, **value}
         given["retry"] = {**defaults["retry"], **value["retry"]}
         given["retry"] |= {name: given[name] for name in _RETRY_POLICY_FIELDS if name in given}
-        # Where workers are launched the settings have the last word, as for actions in code.
+        # Where workers are launched, the settings decide, as for actions in code.
         usual = None if given.get("launcher") is not None else RETRIES_DEFAULT
         retries = _retries(value, _retries(defaults, usual))
         options = {"max_retries": retries, "name": value["name"], "retry": given["retry"]}
@@ -216,7 +216,7 @@ class _PackBuilder:
         except AttributeError:
             document.complain(f"{source} has no function {name or FUNCTION_DEFAULT!r}.", "entrypoint")
             return None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a pack's module does at import
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a pack's module may raise anything at import
             document.complain(f"{source} cannot be imported: {type(error).__name__}: {error}.", "entrypoint")
             return None
         if not callable(function):
@@ -233,7 +233,7 @@ _SOURCES = {
     "rules": "rules",
     "max_retries": "max_attempts",
 }
-"""Where in a file a field of a refused value usually comes from."""
+"""The field of a file that usually causes a fault in the named option."""
 
 
 def _rule(given: Any) -> Any:
@@ -248,7 +248,7 @@ def _rule(given: Any) -> Any:
 
 
 def _flat(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer of options with what has a field of its own taken out of `retry`; said in both, the field counts."""
+    """Return a layer of options with the policy fields moved out of `retry`; if written in both, the outer one wins."""
     retry = layer.get("retry")
     inside = retry if isinstance(retry, dict) else {}
     outside = {name: value for name, value in inside.items() if name in _ALSO_IN_RETRY}
@@ -258,7 +258,7 @@ def _flat(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _retries(given: Mapping[str, Any], usual: int | None) -> int | None:
-    """The retries that an action or the defaults of its pack allow, also where they are written as `max_attempts`."""
+    """Return the retries that an action or its pack's defaults allow, whether written as retries or attempts."""
     attempts = given.get("max_attempts")
     allowed: int | None = given.get("max_retries", usual if attempts is None else retries_within(attempts))
     return allowed
@@ -268,7 +268,7 @@ def _as_function(call: Callable[..., Any], *, runtime: str | None = None) -> Cal
     def run(ctx: Context, **given: Any) -> Any:
         return call(ctx, **given)
 
-    # A replay asks for it: such a function acts on the world by being called.
+    # A replay reads this: such a function acts on the outside world when it is called.
     run.runtime = runtime  # type: ignore[attr-defined]
     return run
 
@@ -286,7 +286,7 @@ def _not_imported(_ctx: Context, **_given: Any) -> Any:
 
 
 def _module_of(pack: str, path: Path) -> Any:
-    """The module in a file of a pack, under a name that no other pack has."""
+    """Return the module in a file of a pack, under a name that no other pack uses."""
     name = f"holdfast_pack_{pack}_{path.stem}".replace(".", "_").replace("-", "_")
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):

@@ -1,4 +1,4 @@
-"""The parameters a pack declares for an action, given to a function as if it had been written with them."""
+"""Parameters that a pack declares for an action, attached to a function as its signature."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS = ("type", "required", "default", "description")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One input of an action. One with a default, or not required, may be left out; left out it is the default."""
+    """One input of an action. It may be left out if it has a default or is not required; then it is the default."""
 
     name: str
     type: str = "any"
@@ -32,7 +32,9 @@ class Parameter:
 
 
 def with_parameters(function: Callable[..., Any], parameters: tuple[Parameter, ...]) -> Callable[..., Any]:
-    """Let `function(ctx, **given)` be known by these parameters: its input is checked and defaults filled in."""
+    """Give `function(ctx, **given)` these parameters as its signature: its input is checked and defaults are
+    filled in.
+    """
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
     named = [_named(parameter) for parameter in parameters]
     function.__signature__ = inspect.Signature([context, *named])  # type: ignore[attr-defined]
@@ -48,5 +50,5 @@ def _named(parameter: Parameter) -> inspect.Parameter:
 
 
 def filled(given: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """The input with the defaults of what was left out."""
+    """Return the input, completed with defaults."""
     return {one.name: one.default for one in parameters if not one.is_required} | dict(given)

@@ -1,7 +1,7 @@
-"""What may stand in `pack.yaml` and `actions/*.yaml`, and what is wrong with what does.
+"""Schema of `pack.yaml` and `actions/*.yaml`.
 
-Shapes are checked here, with the line of each mistake; what the values mean (a policy, a breaker) is checked by the
-same code that checks `@app.action`. Everything wrong is found at once, not one mistake per run.
+Shapes are checked here, with the line of each mistake. The meaning of values (a policy, a breaker) is checked by the
+same code that checks `@app.action`. All mistakes are found in one pass.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ RUNTIME_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 def check_pack(document: Document) -> None:
-    """Note what is wrong with a `pack.yaml`."""
+    """Record the problems of a `pack.yaml`."""
     if _is_object(document):
         _check_fields(document, document.value, PACK_FIELDS)
         if isinstance(document.value.get("defaults"), dict):
@@ -95,7 +95,7 @@ def check_pack(document: Document) -> None:
 
 
 def check_action(document: Document) -> tuple[Parameter, ...]:
-    """Note what is wrong with an action's file; answers its parameters."""
+    """Record the problems of an action's file; return its parameters."""
     if not _is_object(document):
         return ()
     value = document.value

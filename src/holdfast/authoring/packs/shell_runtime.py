@@ -1,8 +1,9 @@
 """The `shell` runtime: an attempt is one command, run in the killable process of the attempt.
 
-The command belongs to that process's group, so what stops the attempt (time limit, cancel, a lost lease, a dead worker)
-reaches it and everything it started. The input arrives as JSON on stdin and as `HF_INPUT_…` variables; values are never
-part of a shell's text. It sees only the variables named here, not the worker's: those hold the database's password.
+The command belongs to that process's group, so everything that stops the attempt (time limit, cancel, a lost lease, a
+dead worker) also stops the command and all its children. The input arrives as JSON on stdin and as `HF_INPUT_…`
+variables; values are never part of a shell's text. The command sees only the variables named here, not the worker's,
+because those contain the database password.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ STDERR_BYTES_SHOWN = 2_000
 LOOK_SECONDS = 0.1
 GRACE_SECONDS = 2.0
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""How the end of a killed command is told, and how a shell passes on that of one it ran."""
+"""The exit codes of a killed command, directly and as a shell reports a child's."""
 
 
 class CommandFailed(Exception):
-    """The command ended with another exit code than 0, or by a signal; `code` is `exit_N` or `signal_SIGNAME`."""
+    """The command ended with an exit code other than 0, or by a signal; `code` is `exit_N` or `signal_SIGNAME`."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -44,7 +45,7 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellCommand:
-    """What to run. `through_shell`: the one text in `argv` goes to `/bin/sh -c` as it is."""
+    """The command to run. With `through_shell`, the single text in `argv` goes to `/bin/sh -c` unchanged."""
 
     argv: tuple[str, ...]
     folder: Path
@@ -55,7 +56,7 @@ class ShellCommand:
     is_json: bool = False
 
     def __call__(self, ctx: Context, **given: Any) -> Any:
-        """Run the command to its end; its output is `{"stdout": …}`, or its JSON where the action says so."""
+        """Run the command to its end; the output is `{"stdout": …}`, or its JSON if the action says so."""
         values = filled(given, self.parameters)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self._start(ctx, values, out, err)
@@ -90,9 +91,9 @@ class ShellCommand:
         return ours | dict(self.environment) | about | {name: text.replace("\0", "") for name, text in inputs.items()}
 
     def _wait(self, ctx: Context, process: subprocess.Popen[bytes], stdin: bytes) -> None:
-        """Wait for the end; a request to stop is passed on at once, as the signal that commands know.
+        """Wait for the end; pass a stop request on at once, as SIGTERM.
 
-        One that does not listen is killed by the worker, with this process; where there is no such, it is killed here.
+        If the command ignores it, the worker kills it together with this process; outside a worker it is killed here.
         """
         given: bytes | None = stdin
         asked_at: float | None = None
@@ -109,10 +110,10 @@ class ShellCommand:
                 process.kill()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Nothing of the command runs on, not even what it left in the background.
+        """End everything that the command started, including its background processes.
 
         In the process of an attempt it belongs to that process's group, which is searched; elsewhere, as in a test, it
-        has a group of its own.
+        has its own group.
         """
         if process.poll() is None:
             process.kill()

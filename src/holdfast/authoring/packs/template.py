@@ -1,7 +1,7 @@
 """Templates of requests and arguments: `${order_id}` stands for an input, `$$` for a dollar sign.
 
-A text that is nothing but one name becomes the value itself, whatever its type; inside other text a value is written
-out. Values are never read as templates again.
+A text that consists of one name becomes the value itself, whatever its type; inside other text a value is written out.
+Values are never evaluated as templates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def render(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def render_text(template: str, values: Mapping[str, Any], escape: Callable[[str], str] = str) -> str:
-    """Fill in a text; `escape` makes each value harmless where it is going."""
+    """Fill in a text; `escape` makes each value safe for its destination."""
 
     def fill(found: re.Match[str]) -> str:
         return "$" if found[1] is None else escape(as_text(_value(found[1], values)))
@@ -48,7 +48,7 @@ def render_text(template: str, values: Mapping[str, Any], escape: Callable[[str]
 
 
 def names_in(template: Any) -> Iterator[str]:
-    """The inputs that a template names, by their first part."""
+    """Yield the inputs that a template names, by their first part."""
     match template:
         case str():
             yield from (found[1].partition(".")[0] for found in _PART.finditer(template) if found[1])
@@ -62,7 +62,7 @@ def names_in(template: Any) -> Iterator[str]:
 
 
 def as_text(value: Any) -> str:
-    """A value as it reads inside a text: text as it is, everything else as JSON."""
+    """Format a value inside a text: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

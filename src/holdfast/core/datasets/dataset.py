@@ -1,7 +1,7 @@
-"""Datasets as values: what a generation looks like, and what an attempt asks to be committed with its completion.
+"""Datasets as values: the definition of a generation, and the commits that an attempt requests with its completion.
 
-A definition is checked where it is written. Its names become names of tables and columns, so they are narrow: whatever
-passes here is safe to quote, and leaves room for what the engine adds.
+A definition is checked when it is declared. Its names become names of tables and columns, so the accepted characters
+are narrow: an accepted name is safe to quote and leaves room for the suffixes that the engine adds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 class ColumnType(StrEnum):
-    """What a column may hold, by the name PostgreSQL gives it (`double` is double precision)."""
+    """The type of a column, by its PostgreSQL name (`double` is double precision)."""
 
     TEXT = "text"
     BIGINT = "bigint"
@@ -40,7 +40,7 @@ class ColumnType(StrEnum):
 
 
 class Mode(StrEnum):
-    """What a part of an attempt does: add rows, put them in place of a partition, or make a generation current."""
+    """What a commit does: append rows, replace a partition, or make a generation current."""
 
     APPEND = "append"
     REPLACE = "replace"
@@ -49,7 +49,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """One version of a dataset: its columns by name, and the ones whose values together come once."""
+    """One version of a dataset: its columns by name, and the columns that form its unique key."""
 
     name: str
     version: int
@@ -59,12 +59,12 @@ class Dataset:
 
     @property
     def view(self) -> str:
-        """What readers select from: always the current version."""
+        """The view that readers select from; it always shows the current version."""
         return f"{self.schema}.{self.name}"
 
     @property
     def table(self) -> str:
-        """The table of this version, for whoever wants to look before it is cut over."""
+        """The table of this version, for inspection before the cut-over."""
         return f"{self.schema}.{self.name}_v{self.version}"
 
     @property
@@ -75,7 +75,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One part of an attempt: what is to happen to a generation together with the completion."""
+    """One change to a generation that is committed together with the attempt's completion."""
 
     generation_id: int
     mode: Mode
@@ -87,7 +87,7 @@ class Commit:
 def defined(
     name: object, *, version: object, columns: object, key: object = (), schema: object = PLACE_DEFAULT
 ) -> Dataset:
-    """Check a definition as somebody wrote it; `Invalid` names what is wrong with it."""
+    """Check a dataset definition; raise `Invalid` naming the fault."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or _MADE.fullmatch(name):
         raise _refusal(
             f"{name!r} cannot name a dataset.",
@@ -129,7 +129,7 @@ def _columns(name: str, columns: object) -> dict[str, ColumnType]:
 
 
 def valid_partition(partition: object) -> str:
-    """Accept the name of a partition; the empty one is where rows go that name none."""
+    """Accept the name of a partition; rows without a partition go to the empty one."""
     is_text = isinstance(partition, str) and len(partition) <= PARTITION_CHARACTERS_MAX
     if not is_text or not (partition == "" or str(partition).isprintable()):
         limit = f"at most {PARTITION_CHARACTERS_MAX} printable characters"

@@ -1,7 +1,8 @@
-"""Rows on their way into a dataset: each value checked against its column, so that a bad row is named by its number.
+"""Validation of dataset rows: each value is checked against its column, so that an error names the row.
 
-What passes, PostgreSQL accepts. Values are not guessed: text is no number, and an instant has a time zone. ISO text is
-taken for dates and instants, and text for numerics, because that is how JSON and CSV carry them.
+PostgreSQL accepts every row that passes. Values are not converted by guessing: text is not a number, and an instant
+needs a time zone. ISO text is accepted for dates and instants, and text for numerics, because JSON and CSV carry them
+that way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NUMERIC_DIGITS_MAX = 1_000
 
 
 class RowEncoder:
-    """Turns what user code gives as rows into records in the order of the columns. Rows are counted from 1."""
+    """Converts rows given by user code into records in column order. Rows are counted from 1."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._name = dataset.name
@@ -37,7 +38,7 @@ class RowEncoder:
         return len(self.pending) >= BATCH_ROWS_MAX or self._bytes >= BATCH_BYTES_MAX
 
     def add(self, row: object) -> None:
-        """Take one row, a mapping by column or a sequence in their order; `Invalid` names row and column."""
+        """Add one row, a mapping by column or a sequence in column order; `Invalid` names row and column."""
         self.count += 1
         values = self._values(row)
         record: list[Any] = []
@@ -58,12 +59,12 @@ class RowEncoder:
         self.pending.append(tuple(record))
 
     def take(self) -> list[tuple[Any, ...]]:
-        """The records gathered since the last time."""
+        """Return the records added since the last call."""
         batch, self.pending, self._bytes = self.pending, [], 0
         return batch
 
     def batches(self, rows: Iterable[object]) -> Iterator[list[tuple[Any, ...]]]:
-        """Everything in `rows`, never more of it in memory than one batch."""
+        """Yield all `rows` in batches, with at most one batch in memory."""
         for row in rows:
             self.add(row)
             if self.is_full:
@@ -103,7 +104,7 @@ class RowEncoder:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a foreign object's own words must not hide the fault
+    except Exception:  # noqa: BLE001 - the object's own repr may raise, and must not hide the fault
         text = type(value).__name__
     return text if len(text) <= 80 else f"{text[:77]}..."
 

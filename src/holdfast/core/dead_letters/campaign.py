@@ -1,8 +1,8 @@
-"""A campaign: re-drive a group of dead letters a few first, then more while it goes well, and stop when it does not.
+"""Campaigns: re-drive a group of dead letters gradually, and stop if the failures return.
 
-Pure: counts in, the next step out. The canary is released and waited for. After it as many run at once as have
-succeeded so far in this leg, up to a bound: the pace doubles with success. The same fault coming back stops everything
-at once; other faults stop it when they are too many.
+Pure: counts in, the next step out. The campaign first releases a canary and waits for it. After that it keeps as many
+dead letters running at once as have succeeded in this leg, up to a bound, so the rate doubles with success. The return
+of the same fault stops the campaign at once; other faults stop it when they exceed a share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 
 class CampaignState(StrEnum):
-    """Where a campaign stands."""
+    """The state of a campaign."""
 
     AWAITING_APPROVAL = "awaiting_approval"
     AWAITING_VERSION = "awaiting_version"
@@ -51,23 +51,23 @@ TRANSITIONS: Mapping[CampaignState, frozenset[CampaignState]] = MappingProxyType
     }
 )
 MOVING = (CampaignState.AWAITING_VERSION, CampaignState.CANARY, CampaignState.RAMP)
-"""States in which a pass may do something about it."""
+"""States in which a pass over campaigns may advance one."""
 
 CANARY = 5
 AT_ONCE = 1_000
 AT_ONCE_MAX = 10_000
 OTHER_FAILURES_SHARE_MAX = 0.2
-"""How many of the letters that came to an end may fail in another way before the campaign stops."""
+"""The share of ended dead letters that may fail in another way before the campaign stops."""
 PRIORITY = 9
-"""Re-driven tasks come after other work of their queue; they do not starve, because no priority does."""
+"""Re-driven tasks run after the other work of their queue. They do not starve, because no priority does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignCounts:
-    """What a step follows from. Counts are those of the present leg.
+    """The input of `next_step`. Counts are those of the current leg.
 
-    `left` is how many letters wait to be released, counted no further than can go at once; if it `is_paused`, none of
-    them can, and while it `is_looking` nobody knows yet.
+    `left` is the number of dead letters that wait to be released, counted no further than may run at once. With
+    `is_paused`, none of them can be released; with `is_looking`, the scan for releasable ones has not finished.
     """
 
     state: CampaignState
@@ -86,7 +86,7 @@ class CampaignCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignStep:
-    """What to do next: the state to be in, how many letters to release, and what people read about it."""
+    """The next step: the new state, how many dead letters to release, and a note for people."""
 
     state: CampaignState
     release: int = 0
@@ -94,7 +94,7 @@ class CampaignStep:
 
 
 def next_step(counts: CampaignCounts) -> CampaignStep:
-    """Decide what a campaign does now."""
+    """Decide the next step of a campaign."""
     state = counts.state
     if state not in MOVING:
         return CampaignStep(state=state)
@@ -118,9 +118,10 @@ def next_step(counts: CampaignCounts) -> CampaignStep:
 
 
 def how_many_fit(sizes: Iterable[int], room: int, *, is_alone: bool) -> int:
-    """How many of the next units go, in their order.
+    """Return how many of the next units can be released, in order.
 
-    A run is one unit, however many tasks it has. One larger than the room goes first and by itself, when it `is_alone`.
+    A run is one unit, however many tasks it has. With `is_alone`, a first unit larger than the room is released by
+    itself.
     """
     units = used = 0
     for size in sizes:
@@ -132,12 +133,15 @@ def how_many_fit(sizes: Iterable[int], room: int, *, is_alone: bool) -> int:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Whether a version is newer: numbers compare as numbers, a word after them makes it older, none is oldest."""
+    """Return whether a version is newer.
+
+    Numbers compare as numbers, a word suffix makes a version older, none is oldest.
+    """
     return _version_key(version) > _version_key(than)
 
 
 def newest(versions: Iterable[str]) -> str:
-    """The newest of some versions; an empty one if there is none."""
+    """Return the newest version, or an empty string if there is none."""
     return max(versions, key=_version_key, default="")
 
 
@@ -173,6 +177,9 @@ _PART = re.compile(r"\d+|[A-Za-z]+")
 
 
 def _version_key(version: str) -> tuple[tuple[int, int, str], ...]:
-    """`1.10` is newer than `1.9`, `1.10rc1` older than `1.10`; the end of a version sorts between words and numbers."""
+    """Return a sort key: `1.10` is newer than `1.9`, `1.10rc1` older than `1.10`.
+
+    The end of a version sorts between words and numbers.
+    """
     parts = [(2, int(part), "") if part.isdigit() else (0, 0, part.lower()) for part in _PART.findall(version)]
     return (*parts, (1, 0, "")) if parts else ()

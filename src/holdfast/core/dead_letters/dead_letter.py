@@ -1,7 +1,7 @@
-"""Dead letters: their life as a table, what the sweep makes of each, and when an operator may retry.
+"""Dead letters: their state table, the decisions of the sweep, and when an operator may retry.
 
-A letter records that a task failed for good. It is never the task: re-driving goes through the ordinary path, and the
-letter remembers who asked, how often it was tried and how it ended.
+A dead letter records that a task failed for good. It is not the task itself: a re-drive uses the ordinary path, and the
+dead letter records who requested it, how often it was dispatched and how it ended.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ RESUME_REASON = "stateful_dead_letter_retry_dispatched"
 AUDIT_OUTCOME = "requeued_for_dead_letter_retry"
 
 DISPATCHES_MAX = 5
-"""The most re-drives of one dead letter before it is parked for an operator; a re-drive may ask for fewer."""
+"""The most re-drives of one dead letter before it is parked for an operator; a re-drive may request fewer."""
 BACKOFF_SECONDS_BASE = 1.0
 BACKOFF_SECONDS_MAX = 300.0
 
 
 class LetterState(StrEnum):
-    """Where a dead letter stands."""
+    """The state of a dead letter."""
 
     OPEN = "open"
     RETRY_REQUESTED = "retry_requested"
@@ -35,11 +35,11 @@ class LetterState(StrEnum):
 
 
 UNRESOLVED: tuple[LetterState, ...] = (LetterState.OPEN, LetterState.RETRY_REQUESTED, LetterState.RETRYING)
-"""What groups count: somebody has yet to act, or the engine is acting."""
+"""The states that groups count: an operator has yet to act, or the engine is acting."""
 
 
 class Disposition(StrEnum):
-    """How a letter came to be where it is."""
+    """How a dead letter reached its state."""
 
     RETRY_REQUESTED = "retry_requested"
     RETRY_DISPATCHED = "retry_dispatched"
@@ -53,7 +53,7 @@ class Disposition(StrEnum):
 
 
 class RecoveryOption(StrEnum):
-    """What may be done about a letter."""
+    """What an operator may do about a dead letter."""
 
     RETRY = "retry"
     IGNORE = "ignore"
@@ -70,11 +70,11 @@ TRANSITIONS: Mapping[LetterState, frozenset[LetterState]] = MappingProxyType(
         LetterState.RESOLVED: frozenset(),
     }
 )
-"""A letter that is retrying may be dispatched again; one that is resolved stays so."""
+"""A retrying dead letter may be dispatched again; a resolved one never changes."""
 
 
 class OwningRun(StrEnum):
-    """Where the run that owns a letter stands. A task outside a flow counts as its own run."""
+    """The state of the run that owns a dead letter. A task outside a flow counts as its own run."""
 
     GONE = "gone"
     ACTIVE = "active"
@@ -89,7 +89,7 @@ RECOVERABLE = frozenset({OwningRun.FAILED, OwningRun.BLOCKED})
 
 
 class SweepDecision(StrEnum):
-    """What the sweep does about a letter."""
+    """What the sweep does with a dead letter."""
 
     LEAVE = "leave"
     RESOLVE = "resolve"
@@ -99,7 +99,7 @@ class SweepDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFacts:
-    """What the sweep knows about one letter. `owner_id` is the tenant of its run, None when the run is gone."""
+    """What the sweep knows about one dead letter. `owner_id` is the tenant of its run, None if the run was deleted."""
 
     state: LetterState
     tenant_id: int
@@ -113,7 +113,7 @@ class LetterFacts:
 
 
 def judge(letter: LetterFacts, *, at: datetime) -> SweepDecision:
-    """Decide about one letter, in the order of the specification; the first that applies counts."""
+    """Decide about one dead letter, in the order of the specification; the first rule that applies wins."""
     if letter.state not in (LetterState.RETRY_REQUESTED, LetterState.RETRYING) or not letter.can_retry:
         return SweepDecision.LEAVE
     if letter.stand is OwningRun.GONE or letter.owner_id != letter.tenant_id:
@@ -131,20 +131,20 @@ def judge(letter: LetterFacts, *, at: datetime) -> SweepDecision:
 
 
 def dispatch_backoff_seconds(dispatches: int) -> float:
-    """The pause after the last dispatch when there were this many: 1 s · 2^n, at most 300 s, without jitter."""
+    """Return the pause after the last of `dispatches` dispatches: 1 s · 2^n, at most 300 s, without jitter."""
     return min(BACKOFF_SECONDS_BASE * 2.0 ** min(dispatches, 20), BACKOFF_SECONDS_MAX)
 
 
 def is_retry_ceiling_reached(*, retries: int, losses: int, max_retries: int) -> bool:
-    """Whether a failed task has had all attempts that its generation may have: `max_retries + 1`, lost ones included.
+    """Return whether a failed task has used all attempts of its generation: `max_retries + 1`, lost ones included.
 
-    An operator's retry is refused then; a re-drive starts a new generation.
+    If so, an operator's retry is refused; a re-drive starts a new generation.
     """
     return retries + losses + 1 >= max_retries + 1
 
 
 def valid_dispatches(given: int) -> int:
-    """How often a re-drive may dispatch a dead letter, or `Invalid` (`invalid_dispatches`)."""
+    """Check how often a re-drive may dispatch a dead letter; raise `Invalid` (`invalid_dispatches`) if out of range."""
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= DISPATCHES_MAX:
         raise Invalid(
             f"dispatches is {str(given)[:20]}: it must be a whole number from 1 to {DISPATCHES_MAX}.",
@@ -155,7 +155,7 @@ def valid_dispatches(given: int) -> int:
 
 
 def stand_of_run(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> OwningRun:
-    """Where a stored run stands; `state` is its letter."""
+    """Return the state of a stored run; `state` is its stored code."""
     if state == "x" or is_canceled:
         return OwningRun.CANCELED
     if state == "f":

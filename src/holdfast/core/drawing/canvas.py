@@ -1,4 +1,6 @@
-"""Characters on a grid: lines that know where they lead, so that corners, joints and crossings draw themselves."""
+"""Character grid for line drawings: lines know their directions, so corners, joints and crossings are drawn
+correctly.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ Cell = tuple[int, int]
 
 
 class Canvas:
-    """What was drawn so far. Lines have owners: lines that cross and have none in common are not joined."""
+    """The drawing so far. Lines have owners: crossing lines without a common owner are not joined."""
 
     def __init__(self) -> None:
         self._bits: dict[Cell, int] = {}
@@ -51,11 +53,11 @@ class Canvas:
             self._down.setdefault((row, column), set()).update(owners)
 
     def join(self, row: int, column: int) -> None:
-        """Lead a line on to the east."""
+        """Continue a line to the east."""
         self._add((row, column), _EAST)
 
     def box(self, top: int, left: int, right: int, lines: Sequence[str]) -> None:
-        """Draw a frame around lines of text; it has no owners, so every line that reaches it is joined."""
+        """Draw a frame around lines of text. It has no owners, so every line that reaches it is joined."""
         bottom = top + len(lines) + 1
         for column in range(left, right):
             for row in (top, bottom):
@@ -70,11 +72,11 @@ class Canvas:
                 self.put(row, column, character)
 
     def put(self, row: int, column: int, character: str) -> None:
-        """Write one character over whatever line is there."""
+        """Write one character over any line."""
         self._texts[row, column] = character
 
     def text(self) -> str:
-        """Give all rows from the first drawn one, without spaces at their ends."""
+        """Return all rows from the first drawn one, without trailing spaces."""
         cells = {cell: self._line(cell) for cell in self._bits} | self._texts
         rows: dict[int, dict[int, str]] = {}
         for (row, column), character in cells.items():

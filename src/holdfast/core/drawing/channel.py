@@ -1,8 +1,8 @@
-"""The lines between two layers of a text drawing: which column each vertical takes, so that no two lines seem one.
+"""Routing of lines between two layers of a text drawing: assigns columns so that no two lines look like one.
 
-Sources with the same targets share one wire and one vertical. A wire's own row and another wire's way to a target may
-fall on one row; then the first must turn off before the second joins, which orders their columns. Where that order is
-a circle, one source leaves its box a row lower, where nothing arrives.
+Sources with the same targets share one wire and one vertical. A wire's own row and another wire's arrival at a target
+may fall on the same row; then the first must turn off before the second joins, which orders their columns. If that
+order is circular, one source leaves its box a row lower, where no line arrives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 class ChannelLine:
     """The lines of some sources: from their rows to a vertical in `column`, then to the rows `ends`.
 
-    `starts` gives each source's row. A wire that only goes straight on has no column.
+    `starts` has the row of each source. A wire that only goes straight on has no column.
     """
 
     starts: dict[int, int]
@@ -40,7 +40,7 @@ class ChannelLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """All wires between two layers, and how many columns they take."""
+    """All wires between two layers, and how many columns they need."""
 
     wires: tuple[ChannelLine, ...]
     columns: int
@@ -60,7 +60,7 @@ def routed(sources: Sequence[tuple[int, int, tuple[int, ...]]]) -> Channel:
 
 
 def _ordered(wires: Sequence[ChannelLine]) -> list[tuple[ChannelLine, list[ChannelLine]]]:
-    """Order the wires so that each comes after those whose rows it arrives on; give it with those."""
+    """Order each wire after the wires on whose rows it arrives; return it with those."""
     at_row = {row: index for index, wire in enumerate(wires) for row in wire.starts.values()}
     waits = {index: {row for row in wire.ends if at_row.get(row, index) != index} for index, wire in enumerate(wires)}
     left = {index: set(rows) for index, rows in waits.items()}
@@ -68,7 +68,7 @@ def _ordered(wires: Sequence[ChannelLine]) -> list[tuple[ChannelLine, list[Chann
     while left:
         free = [index for index, rows in left.items() if not rows]
         if not free:
-            # A circle: one source on it leaves a row lower, so nobody needs to come after it.
+            # A circular order: one source on it leaves a row lower, so no wire needs to come after it.
             row = min(row for rows in left.values() for row in rows)
             wires[at_row[row]].lower(row)
             for rows in (*left.values(), *waits.values()):
@@ -81,7 +81,7 @@ def _ordered(wires: Sequence[ChannelLine]) -> list[tuple[ChannelLine, list[Chann
 
 
 def _free_column(taken: list[list[tuple[int, int]]], span: tuple[int, int], *, after: int) -> int:
-    """Take the first column behind `after` where nothing else runs along these rows."""
+    """Return the first column after `after` in which no other wire covers these rows."""
     column = after + 1
     while column < len(taken) and any(span[0] <= high and low <= span[1] for low, high in taken[column]):
         column += 1

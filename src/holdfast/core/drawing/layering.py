@@ -1,9 +1,9 @@
-"""Which layer each node stands in, and in which order, so that few edges cross.
+"""Assignment of nodes to layers and their order within them, so that few edges cross.
 
-Layers run along the edges: a node stands one layer after its last upstream, a node without upstreams just before its
-first downstream. An edge over several layers passes them on dummies, which all edges of one upstream share.
-Order by barycentres, a fixed number of sweeps, the order with the fewest crossings kept; always the same result for
-the same graph, in about linear time.
+Layers follow the edges: a node is one layer after its last upstream, a node without upstreams just before its first
+downstream. An edge over several layers passes them on dummies, which all edges of one upstream share. The order comes
+from barycentres in a fixed number of sweeps; the order with the fewest crossings wins. The result is deterministic, in
+about linear time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.core.flows.graph import Graph
 
 SWEEPS = 6
 DUMMIES_PER_NODE_MAX, DUMMIES_MAX = 8, 20_000
-"""Beyond this many dummies, counted over the whole graph and the shortest edges first, long edges go straight."""
+"""Beyond this many dummies, counted over the whole graph with the shortest edges first, long edges go straight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class Layers:
     """Per item, its node; for a dummy, the upstream whose edges it carries."""
     node_count: int
     before: tuple[tuple[int, ...], ...]
-    """Per item, its neighbours in the layer before."""
+    """Per item, its neighbours in the previous layer."""
     after: tuple[tuple[int, ...], ...]
     paths: Mapping[tuple[str, str], tuple[int, ...]]
-    """Per edge, the items it passes, both ends included."""
+    """Per edge, the items that it passes, both ends included."""
     is_complete: bool
     """Whether every edge passes every layer between its ends."""
 
@@ -40,7 +40,7 @@ class Layers:
 
 
 def layered(graph: Graph) -> Layers:
-    """Put the nodes into layers and the layers into order."""
+    """Assign the nodes to layers and order each layer."""
     assert len(graph.order) == len(graph.names), "a graph with a cycle has no layers"
     builder = _LayerBuilder(graph)
     builder.add_dummies()
@@ -110,7 +110,7 @@ class _LayerBuilder:
 
 
 def _depths(graph: Graph) -> list[int]:
-    """Give the layer of every node, in topological order."""
+    """Return the layer of every node, in topological order."""
     depth: dict[str, int] = {}
     for name in graph.order:
         depth[name] = max((depth[one] + 1 for one in graph.upstream[name]), default=0)
@@ -140,7 +140,9 @@ def _ordered(layers: list[list[int]], before: Neighbours, after: Neighbours) -> 
 
 
 def _by_barycentre(layer: list[int], fixed: list[int], neighbours: Neighbours) -> list[int]:
-    """Sort a layer by the middle of each item's neighbours; an item without any stays about where it is."""
+    """Sort a layer by the mean position of each item's neighbours; an item without neighbours stays about
+    where it is.
+    """
     place = {item: index for index, item in enumerate(fixed)}
     scale = len(fixed) / len(layer)
     keys: dict[int, float] = {}
@@ -151,7 +153,7 @@ def _by_barycentre(layer: list[int], fixed: list[int], neighbours: Neighbours) -
 
 
 def _crossings(layers: list[list[int]], after: Neighbours) -> int:
-    """Count the crossings between all neighbouring layers, as inversions in a Fenwick tree."""
+    """Count the crossings between all adjacent layers, as inversions in a Fenwick tree."""
     total = 0
     for index in range(len(layers) - 1):
         place = {item: index for index, item in enumerate(layers[index + 1])}

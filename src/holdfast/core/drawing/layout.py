@@ -1,6 +1,6 @@
-"""The drawing of a flow: a box per node, a route per edge, left to right, in whole pixels.
+"""Layout of a flow drawing: a box per node, a route per edge, left to right, in whole pixels.
 
-Deterministic, so a drawing can be kept per version; it knows nothing of states, which the renderers add.
+Deterministic, so a drawing can be cached per version. It does not depend on states, which the renderers add.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Point = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Where a node stands; x and y are its upper left corner."""
+    """The position of a node; x and y are its upper left corner."""
 
     node: str
     layer: int
@@ -33,9 +33,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The way of an edge, from the right side of its upstream to the left side of its downstream.
+    """The path of an edge, from the right side of its upstream to the left side of its downstream.
 
-    Points come in pairs: the way across a layer is level, the way between two layers is not.
+    Points come in pairs: the segment across a layer is horizontal, the segment between two layers is not.
     """
 
     upstream: str
@@ -45,7 +45,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """All of it; boxes in topological order, which is also the order of focus."""
+    """A complete layout; boxes are in topological order, which is also the focus order."""
 
     boxes: tuple[Box, ...]
     routes: tuple[Route, ...]
@@ -55,7 +55,7 @@ class Drawing:
 
 
 def layout(definition: FlowDefinition) -> Drawing:
-    """Draw a validated definition."""
+    """Lay out a validated definition."""
     graph = definition.graph()
     layers = layered(graph)
     heights = [DUMMY_HEIGHT if layers.is_dummy(item) else BOX_HEIGHT for item in range(len(layers.names))]

@@ -1,7 +1,7 @@
-"""Where the items of each layer stand: near what they are connected to, in their order, never overlapping.
+"""Vertical positions of the items in each layer: near their neighbours, in order, without overlap.
 
-Each layer in turn wants its items level with their neighbours and gets the nearest places that keep order and
-distance (isotonic regression, linear). Whole numbers out, the same for the same layers.
+Each layer in turn aligns its items with their neighbours and takes the nearest positions that keep order and distance
+(isotonic regression, linear time). The results are integers and deterministic.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from holdfast.core.drawing.layering import Layers
 
 ROUNDS = 4
 _DUMMY_WEIGHT = 4.0
-"""A long edge would rather be straight than a node exactly in the middle."""
+"""Keeping a long edge straight weighs more than centring a node."""
 
 
 def placed(layers: Layers, *, heights: Sequence[int], anchors: Sequence[int], gap: int) -> list[int]:
-    """Give the top of every item, the least of them 0. An edge meets an item `anchors` below its top."""
+    """Return the top of every item, the smallest being 0. An edge meets an item `anchors` below its top."""
     tops = [0] * len(heights)
     for layer in layers.items:
         _stack(layer, tops, heights, gap)
@@ -49,7 +49,7 @@ def _settle(
     anchors: Sequence[int],
     gap: int,
 ) -> None:
-    """Move one layer level with its neighbours. Equal wishes form a block, which stands at their mean."""
+    """Align one layer with its neighbours. Items whose wishes conflict form a block at their weighted mean."""
     blocks: list[tuple[float, float, int]] = []
     offset = 0
     for item in layer:

@@ -1,6 +1,6 @@
-"""How a state looks, wherever it is shown: an icon and a word always, a hue where there is colour.
+"""Display style of states: always an icon and a word, and a hue where colour is available.
 
-Six hues, told apart also by people who see few colours; each keeps its contrast on light and on dark ground.
+The hues are distinguishable with colour vision deficiency and keep their contrast on light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LOOKS: Mapping[str, StateStyle] = MappingProxyType(
         "denied": StateStyle("✕", "denied", "failed"),
     }
 )
-"""How everything that has a state looks, on a terminal and in a drawing."""
+"""The style of every state, on a terminal and in a drawing."""
 
 HUES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -76,15 +76,15 @@ HUES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "failed": ("#a11212", "#ee5f5c"),
     }
 )
-"""Each hue on light ground and on dark; a terminal has its own (`holdfast.cli.ui.words`)."""
+"""Each hue on a light and on a dark background; terminals have their own colours (`holdfast.cli.ui.words`)."""
 
 
 def look_of(state: str) -> StateStyle:
-    """Give the look of a state's label; an unknown one is neutral and says its own name."""
+    """Return the style of a state; an unknown state is neutral and shows its own name."""
     return LOOKS.get(state) or StateStyle("·", state.replace("_", " "), "neutral")
 
 
 def state_line(state: str) -> str:
-    """Write icon and word: `✓ completed`."""
+    """Format icon and word: `✓ completed`."""
     look = look_of(state)
     return f"{look.icon} {look.word}"

@@ -1,7 +1,7 @@
-"""A drawing as one SVG: no script, no font to load, readable on light and dark ground, in a page or as a file.
+"""SVG rendering of a drawing: no script, no external font, readable on light and dark backgrounds, inline or as a file.
 
-Colours are CSS variables with the class `holdfast-flow`, so a page may set its own. Every state shows as icon and
-word. Nodes carry `data-node` and a title, in topological order; names from outside are escaped.
+Colours are CSS variables under the class `holdfast-flow`, so a page can set its own. Every state shows as icon and
+word. Nodes have `data-node` and a title, in topological order. Names are escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BROKEN = frozenset({"failed", "upstream_failed", "canceled"})
 
 
 def draw_svg(drawing: Drawing, states: Mapping[str, str] | None = None) -> str:
-    """Render a drawing; `states` gives the label of each node's state, and may leave nodes out."""
+    """Render a drawing; `states` maps nodes to state labels and may leave nodes out."""
     known = states or {}
     size = f'width="{drawing.width}" height="{drawing.height}" viewBox="0 0 {drawing.width} {drawing.height}"'
     label = _escaped(f"Flow of {len(drawing.boxes)} nodes and {len(drawing.routes)} edges")
@@ -83,7 +83,7 @@ def _route(route: Route, states: Mapping[str, str]) -> str:
 
 
 def _path(points: tuple[Point, ...]) -> str:
-    """Curve between layers, go level across them."""
+    """Build the path: curves between layers, horizontal lines across them."""
     parts = [f"M{points[0][0]} {points[0][1]}"]
     for (x, y), (next_x, next_y) in zip(points[::2], points[1::2], strict=True):
         if (x, y) != points[0]:

@@ -1,7 +1,7 @@
-"""A drawing for terminals: boxes and lines, left to right, never wider than asked.
+"""Text rendering of a drawing for terminals: boxes and lines, left to right, never wider than requested.
 
-Where the graph is too large or too wide for that, a list in topological order, each node with its upstreams.
-Crossing lines pass each other (`─│─`); lines that meet are joined (`┬ ┴ ├ ┼`).
+If the graph is too large or too wide, it is a list in topological order, each node with its upstreams. Crossing lines
+pass each other (`─│─`); lines that meet are joined (`┬ ┴ ├ ┼`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def draw_text(drawing: Drawing, labels: Mapping[str, str] | None = None, *, widt
 
 
 class _Sketch:
-    """Boxes on a grid of rows: a node takes two units, a passing line one, so arrivals share their row modulo a unit.
+    """Boxes on a grid of rows. A node takes two units and a passing line one, so arrivals share their row modulo a
+    unit.
 
     The row below an arrival is therefore free for a lowered exit. Without labels a unit is one box.
     """
@@ -102,7 +103,7 @@ class _Sketch:
             for item, row in wire.starts.items():
                 if item in wire.lowered and self.layers.is_dummy(item):
                     canvas.vertical(begin - 1, row - 1, row, wire.starts)
-                # The line starts inside the border or the dummy, so that it joins what it leaves.
+                # The line starts inside the border or the dummy, so that it is joined to it.
                 canvas.horizontal(row, begin - 1, turn, wire.starts)
             if wire.column is not None:
                 canvas.vertical(turn, *wire.span, wire.starts)

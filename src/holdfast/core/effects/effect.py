@@ -1,8 +1,8 @@
-"""What an effect may be and under which key it is known: pure, so that every retry of it agrees.
+"""Effect states and idempotency keys. Pure, so that every retry of an effect computes the same key.
 
-pending ──► done       a receipt: a repeat is answered with it and sends nothing
+pending ──► done       has a receipt: a repeat gets the receipt, and nothing is sent
    │ ▲
-   │ └───── refused    the other side said no: it stands for this generation, a re-drive may ask again
+   │ └───── refused    the other side refused: final for this generation, a re-drive may ask again
    ▼
 unknown ──► pending    neither: it may have happened, and is sent again under the same key
 """
@@ -16,7 +16,7 @@ _MARK = "_holdfast_effect"
 
 
 class EffectState(StrEnum):
-    """How an effect is shown. Only `done` and `refused` are answers."""
+    """The state of an effect. Only `done` and `refused` are answers."""
 
     PENDING = "pending"
     UNKNOWN = "unknown"
@@ -35,14 +35,14 @@ EFFECT_CODES = {
 def stable_key(
     *, installation: str, epoch: str, tenant: str, effect: str, user_key: str | None, task_id: str, ordinal: int
 ) -> str:
-    """The idempotency key of an effect: the same for every attempt, generation and process.
+    """Return the idempotency key of an effect: the same for every attempt, generation and process.
 
-    From the tenant, the effect's name and the user's key; without one, from the task and how many effects of that name
-    it began before. A task in whose place another one runs passes its key on to that one (see `effect_before`).
-    `epoch` is the tag of the epoch in which the id of the task was drawn: a restored database and its original may draw
-    the same id for two tasks, and must not share a key.
+    It derives from the tenant, the effect's name and the user's key; without a user key, from the task and the number
+    of effects of that name that it began before. A task that another one replaces passes its key on to it (see
+    `effect_before`). `epoch` is the tag of the epoch in which the task's id was assigned: a restored database and its
+    original may assign the same id to two tasks, and these must not share a key.
 
-    Parts are measured, so that no two lists of parts read alike.
+    Each part is preceded by its length, so that no two different lists of parts give the same text.
     """
     own = ("task", epoch, task_id, str(ordinal)) if user_key is None else ("key", user_key)
     parts = (installation, tenant, effect, *own)
@@ -51,15 +51,16 @@ def stable_key(
 
 
 def blame(error: BaseException, key: str) -> None:
-    """Write on an exception that the effect under `key` raised it, whatever its class thinks of new attributes."""
+    """Mark an exception as raised by the effect under `key`, even if its class restricts attributes."""
     BaseException.__setattr__(error, _MARK, key)
 
 
 def effect_at_fault(error: BaseException) -> str:
-    """The key of the effect whose failure this is: it raised the exception itself, or the one that led to it.
+    """Return the key of the effect that raised this exception or the one that caused it.
 
-    That is what Python says led to it: `raise ... from error`, or raised while `error` was handled. What an action got
-    over before it failed for another reason is not at fault, and `raise ... from None` says so too.
+    The cause is what Python records: `raise ... from error`, or an exception raised while `error` was handled. An
+    effect failure that the action handled before it failed for another reason is not the cause, and `raise ... from
+    None` also cuts the link.
     """
     seen: set[int] = set()
     cause: BaseException | None = error

@@ -1,7 +1,7 @@
-"""What a task's dead letters say: who has it in hand, when it is sent again, or who left it be and why.
+"""Explanations of a task's dead letters: who is handling one, when it is retried, or who ignored it and why.
 
-Pure. A task may have several letters, because each failure for good opens one: the one that is being retried speaks
-first, then one that was left alone, and an open one where nothing else is to be said.
+Pure. A task may have several dead letters, because each final failure opens one. One that is being retried comes first,
+then ignored ones; an open one is mentioned only if none is being retried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HELD_BY_CAMPAIGN = {
 
 
 def is_in_hand(facts: TaskFacts) -> bool:
-    """Whether the sweep will run a failed task again by itself."""
+    """Return whether the sweep will re-drive a failed task by itself."""
     return facts.position is Position.FAILED and any(
         letter.state in UNDER_WAY
         and letter.can_retry
@@ -35,18 +35,18 @@ def is_in_hand(facts: TaskFacts) -> bool:
 
 
 def letter_lines(facts: TaskFacts) -> tuple[str, ...]:
-    """One sentence for each letter that has something to say, the telling one first."""
+    """Return one sentence for each relevant dead letter, the most important first."""
     under_way = [letter for letter in facts.letters if letter.state in UNDER_WAY]
     ignored = [letter for letter in facts.letters if letter.state == LetterState.IGNORED]
     is_failed = facts.position is Position.FAILED
     opened = [letter for letter in facts.letters if letter.state == LetterState.OPEN and is_failed]
-    # An open letter beside one that is being retried stands for the same task: the sweep resolves both.
+    # An open dead letter next to a retrying one belongs to the same task: the sweep resolves both.
     said = under_way or [*ignored, *opened]
     return tuple(letter_sentence(letter, at=facts.at, is_failed=is_failed) for letter in said)
 
 
 def letter_moves(facts: TaskFacts) -> tuple[str, ...]:
-    """Who left a letter alone, or what it waits for, is in the letter and its campaign."""
+    """Return the command that shows who ignored the dead letter, or the campaign that it waits for."""
     shown = [letter for letter in facts.letters if letter.state != "open" or letter.campaign is not None][:1]
     return tuple(
         f"holdfast dead show {letter.dead_letter_id}"
@@ -57,7 +57,7 @@ def letter_moves(facts: TaskFacts) -> tuple[str, ...]:
 
 
 def letter_sentence(letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -> str:
-    """How one letter reads, at one moment."""
+    """Describe one dead letter at one moment."""
     name = f"Dead letter {letter.dead_letter_id}"
     match letter.state:
         case LetterState.RETRY_REQUESTED | LetterState.RETRYING:

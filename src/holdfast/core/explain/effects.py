@@ -1,4 +1,4 @@
-"""What a task may have done outside without knowing, and what was undone since: lines of an explanation. Pure."""
+"""Explanation lines about effects without an answer and effects that were undone since. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from holdfast.core.explain.evidence import TaskFacts
 from holdfast.core.explain.phrases import one_line
 
 UNKNOWN_MAX = 5
-"""How many effects without an answer are named one by one."""
+"""How many effects without an answer are listed one by one."""
 
 
 def effect_lines(facts: TaskFacts) -> tuple[str, ...]:
-    """What another attempt would meet: effects that are sent again, and effects that are not done again."""
+    """Describe what another attempt would meet: effects that are sent again, and effects that are not repeated."""
     return (*_unknown(facts), *_undone(facts))
 
 
 def _unknown(facts: TaskFacts) -> list[str]:
-    """One line for each effect without an answer, to a bound."""
+    """Return one line for each effect without an answer, up to a limit."""
     if not facts.unknown_effects:
         return []
     named = [
@@ -27,7 +27,7 @@ def _unknown(facts: TaskFacts) -> list[str]:
 
 
 def _undone(facts: TaskFacts) -> list[str]:
-    """One line for each effect that was undone, to a bound, and what that means for another attempt."""
+    """Return one line for each undone effect, up to a limit, and what that means for another attempt."""
     if not facts.undone_effects:
         return []
     lines = [f"effect {one_line(effect)}" for effect in facts.undone_effects[:UNKNOWN_MAX]]

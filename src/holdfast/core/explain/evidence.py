@@ -1,6 +1,6 @@
-"""What is known about one task at one moment, as values: the evidence that `explain` turns into sentences.
+"""Evidence about one task at one moment, which `explain` turns into sentences.
 
-Read together, by one pass over the database; instants are the database's.
+It is read in one pass over the database; instants are the database's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX
 
 
 class Position(StrEnum):
-    """Where a task stands, finer than its state: a queued task may be delayed or reserved, a failed one retrying."""
+    """The position of a task, finer than its state: a queued task may be delayed or reserved, a failed one retrying."""
 
     QUEUED = "queued"
     DELAYED = "delayed"
@@ -27,7 +27,7 @@ class Position(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """One worker as others see it. `queues` None means every queue."""
+    """One worker. `queues` None means every queue."""
 
     name: str
     state: str
@@ -39,7 +39,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersFacts:
-    """The workers that could run the task (`able` of them live), and the nearest ones when none can."""
+    """The workers that could run the task (`able` of them are live), and the closest match if none can."""
 
     able: int = 0
     slots: int = 0
@@ -50,7 +50,7 @@ class WorkersFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """The task's queue: paused by whom, limited to what, and how much room is left."""
+    """The task's queue: who paused it, its limits, and how much room is left."""
 
     name: str
     paused_at: datetime | None = None
@@ -64,7 +64,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantFacts:
-    """The task's tenant, where it is limited: how much of its work runs, of how much may."""
+    """The task's tenant, if it has a limit: how many of its tasks run, and how many may."""
 
     name: str
     max_running: int
@@ -73,7 +73,7 @@ class TenantFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerFacts:
-    """The breaker of the task's action: since when it is open, after what, or by whose hand; and its trials."""
+    """The breaker of the task's action: since when it is open, why or by whom, and its trials."""
 
     state: str
     since: datetime
@@ -90,7 +90,7 @@ class BreakerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaFacts:
-    """A retry quota over the task: whose it is, how it reads, how much of it is used, and when there is room again."""
+    """A retry quota that applies to the task: its scope, its text, how much is used, and when there is room again."""
 
     scope: str
     name: str
@@ -102,9 +102,9 @@ class QuotaFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFacts:
-    """Who launches the task's worker, since when no server said it can, and how launches of its next attempt fared.
+    """The launcher of the task's worker, when a server last announced it, and failed launches of the next attempt.
 
-    A launcher may be for some tenants and some actions only.
+    A launcher may serve some tenants and some actions only.
     """
 
     launcher: str
@@ -133,12 +133,12 @@ class FailureFacts:
     ended_at: datetime
     retry_at: datetime | None = None
     known_as: str = ""
-    """Its class, where `reason` says which budget ended the task."""
+    """The class of the failure, if `reason` names the budget that ended the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignFacts:
-    """The campaign that released a letter, or that it waits in."""
+    """The campaign that released a dead letter, or in which it waits."""
 
     campaign_id: int
     name: str
@@ -147,7 +147,7 @@ class CampaignFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFacts:
-    """A dead letter of the task that is not resolved. `next_at` is when its backoff ends."""
+    """An unresolved dead letter of the task. `next_at` is when its backoff ends."""
 
     dead_letter_id: int
     state: str
@@ -164,7 +164,7 @@ class DeadLetterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """Where a task belongs: a node of a run, or one item of a node."""
+    """What a task belongs to: a node of a run, or one item of a node."""
 
     run_id: str
     flow: str
@@ -179,7 +179,7 @@ class RunPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarrierFacts:
-    """A carrier of wake-ups that cannot be used, and since when."""
+    """A wake-up carrier that is unavailable, and since when."""
 
     name: str
     away_since: datetime
@@ -188,7 +188,7 @@ class CarrierFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
-    """Everything an explanation may rest on. `at` is the moment of reading."""
+    """All evidence for an explanation. `at` is the moment of reading."""
 
     task_id: str
     action: str
@@ -201,7 +201,7 @@ class TaskFacts:
     breaker: BreakerFacts | None = None
     quotas: tuple[QuotaFacts, ...] = ()
     carrier: CarrierFacts | None = None
-    """What should carry its wake-up and is away."""
+    """The carrier of its wake-up, if that is unavailable."""
     attempt: int = 0
     retries: int = 0
     max_retries: int = 3
@@ -223,11 +223,11 @@ class TaskFacts:
     ahead_is_more: bool = False
     output_bytes: int = 0
     unknown_effects: tuple[str, ...] = ()
-    """What its attempts began to send and have neither receipt nor refusal for."""
+    """Effects that its attempts began, with neither receipt nor refusal."""
     undone_effects: tuple[str, ...] = ()
-    """What was undone since, and by which task."""
+    """Effects that were undone since, and by which task."""
     letters: tuple[DeadLetterFacts, ...] = ()
-    """The newest dead letter that is being retried, the newest that was left alone, the newest that is open."""
+    """The newest dead letter that is being retried, the newest ignored one, and the newest open one."""
     place: RunPlace | None = None
     launch: LaunchFacts | None = None
-    """Where a launcher starts the worker."""
+    """Set if a launcher starts the task's worker."""

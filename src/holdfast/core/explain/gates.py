@@ -1,4 +1,6 @@
-"""What a queued task must wait for: each condition in order, with what to say and type if it is not met."""
+"""Conditions between a queued task and its next attempt, in order, each with a headline and commands if it is
+not met.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from holdfast.core.values.duration import human
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One condition a waiting task must meet."""
+    """One condition that a waiting task must meet."""
 
     ok: bool
     text: str
@@ -29,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitCondition:
-    """A condition, and what to say and type if it is the first that is not met."""
+    """A condition, and the headline and commands to show if it is the first that is not met."""
 
     check: Check
     code: str = ""
@@ -38,7 +40,7 @@ class WaitCondition:
 
 
 def gates_of(facts: TaskFacts) -> tuple[WaitCondition, ...]:
-    """Every condition between a queued task and its next attempt; the first one not met is the reason."""
+    """Return every condition between a queued task and its next attempt; the first one not met is the reason."""
     breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
     tenant = () if facts.tenant is None else (_gate_tenant(facts, facts.tenant),)
     limits = (_gate_limit(facts), _gate_rate(facts), *tenant)
@@ -51,9 +53,9 @@ def gates_of(facts: TaskFacts) -> tuple[WaitCondition, ...]:
 
 
 def standing_gates_of(facts: TaskFacts) -> tuple[WaitCondition, ...]:
-    """Of these, the ones that count for a task that is due later, too: somebody shut them, or nobody is there.
+    """Return the conditions that also matter for a task that is due later: pause, breaker, and a worker or launcher.
 
-    Limits do not: how much room there will be nobody knows.
+    Limits are left out, because their future room is unknown.
     """
     breaker = () if facts.breaker is None else (_gate_breaker(facts, facts.breaker),)
     who = _gate_worker(facts) if facts.launch is None else _gate_launcher(facts, facts.launch)
@@ -61,7 +63,7 @@ def standing_gates_of(facts: TaskFacts) -> tuple[WaitCondition, ...]:
 
 
 LAUNCHER_SECONDS_MAX = 60.0
-"""A launcher that no server named for longer is not there."""
+"""A launcher that no server announced for longer than this counts as missing."""
 
 
 def _gate_launcher(facts: TaskFacts, launch: LaunchFacts) -> WaitCondition:
@@ -224,7 +226,7 @@ def _gate_slots(facts: TaskFacts) -> WaitCondition:
 
 
 def quota_over(facts: TaskFacts) -> str | None:
-    """The quota that postponed a retry beyond its backoff, as people read it."""
+    """Return the quota that postponed a retry beyond its backoff, in words."""
     if facts.failure is None or facts.failure.retry_at is None or not facts.quotas or facts.due_at is None:
         return None
     if facts.due_at <= facts.failure.retry_at or facts.failure.retry_at > facts.at:

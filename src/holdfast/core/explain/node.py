@@ -1,6 +1,6 @@
-"""Why a node without a task of its own is where it is, and what would move it.
+"""Explanation of a node without a task of its own: why it is in its state, and what would move it.
 
-Pure, like `explain`, and with its answer: the same shape and tone for every surface.
+Pure, like `explain`, with the same result type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BROKEN = frozenset({"failed", "upstream_failed", "canceled"})
 
 
 def explain_node(facts: NodeEvidence) -> Explanation:
-    """Explain where a node stands."""
+    """Explain the state of a node."""
     match facts.position:
         case NodePosition.BLOCKED:
             return _blocked(facts)
@@ -86,7 +86,7 @@ def _rule(rule: TriggerRule) -> str:
 
 
 def _checks(upstreams: tuple[UpstreamFacts, ...]) -> tuple[Check, ...]:
-    """Each upstream, those not over first."""
+    """Return each upstream as a check, those that have not ended first."""
     ordered = sorted(upstreams, key=lambda one: one.state in TERMINAL)
     checks = [Check(ok=one.state in TERMINAL, text=f"{one.node} is {_word(one.state)}") for one in ordered[:CHECKS_MAX]]
     if len(ordered) > CHECKS_MAX:
@@ -231,7 +231,7 @@ def _over(facts: NodeEvidence, code: str, state: str, headline: str) -> Explanat
 
 
 def blamed(found: CauseFacts | None) -> str:
-    """Whose failure it was: `render failed: OSError: no space left.`"""
+    """Describe whose failure it was: `render failed: OSError: no space left.`"""
     if found is None:
         return "an upstream did not complete."
     if found.state == "canceled":
@@ -244,7 +244,7 @@ def paused_by(hold: HoldFacts, run_id: str) -> str:
 
 
 def canceled_by(hold: HoldFacts) -> str:
-    """By whom and why a run was canceled: ` by anna: wrong day`."""
+    """Describe by whom and why a run was canceled: ` by anna: wrong day`."""
     who = f" by {hold.canceled_by}" if hold.canceled_by else ""
     return f"{who}: {one_line(hold.cancel_reason).rstrip('.')}" if hold.cancel_reason else f"{who}, without a reason"
 

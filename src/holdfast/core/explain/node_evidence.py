@@ -1,4 +1,4 @@
-"""What is known about one node or one run at one moment: the evidence behind `explain_node` and `explain_run`.
+"""Evidence about one node or one run at one moment, for `explain_node` and `explain_run`.
 
 Nodes with a task of their own are explained as tasks.
 """
@@ -16,7 +16,7 @@ from holdfast.core.flows.wait import WaitFacts
 
 
 class NodePosition(StrEnum):
-    """Where a node without a task of its own stands, finer than its state."""
+    """The position of a node without a task of its own, finer than its state."""
 
     BLOCKED = "blocked"
     HELD = "held"
@@ -32,7 +32,7 @@ class NodePosition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamFacts:
-    """One upstream of a node, by the label of its state."""
+    """One upstream of a node, with the label of its state."""
 
     node: str
     state: str
@@ -50,7 +50,7 @@ class CauseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldFacts:
-    """What a run may do to its nodes: it is paused, limited, or was canceled."""
+    """How a run restricts its nodes: it is paused, limited, or was canceled."""
 
     paused_at: datetime | None = None
     paused_by: str = ""
@@ -75,7 +75,7 @@ class ItemsFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildFacts:
-    """The run that stands in for a node."""
+    """The run that a flow node started."""
 
     run_id: str
     flow: str
@@ -86,7 +86,7 @@ class ChildFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvidence:
-    """Everything an explanation of a node may rest on. `at` is the moment of reading."""
+    """All evidence for the explanation of a node. `at` is the moment of reading."""
 
     task_id: str
     place: RunPlace
@@ -106,11 +106,11 @@ class NodeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """Everything an explanation of a run may rest on.
+    """All evidence for the explanation of a run.
 
-    `names` gives the first few nodes in each state, `counts` how many there are. `cause` is the failure that was first
-    in the order of the flow. `front` says why a node that is queued or retrying has not begun; `waits` are the first
-    nodes that wait for somebody or something outside.
+    `names` has the first few nodes in each state, `counts` the number of nodes. `cause` is the first failure in the
+    order of the flow. `front` says why a queued or retrying node has not started; `waits` are the first nodes that wait
+    for a person or an external event.
     """
 
     run_id: str

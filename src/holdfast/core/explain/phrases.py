@@ -1,4 +1,4 @@
-"""Phrases that explanations share: how ages, counts, workers and failures read."""
+"""Phrases shared by explanations: ages, counts, workers and failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE_CHARACTERS_MAX = 300
 
 
 def what_happened(failure: FailureFacts | None) -> str:
-    """How an attempt ended and why: `failed: ValueError: no such order`."""
+    """Describe how an attempt ended and why: `failed: ValueError: no such order`."""
     if failure is None:
         return "failed"
     word = {"timed_out": "timed out", "lost": "was lost"}.get(failure.state, "failed")
@@ -20,7 +20,7 @@ def what_happened(failure: FailureFacts | None) -> str:
 
 
 def cause(failure: FailureFacts) -> str:
-    """The exception and its message on one line."""
+    """Return the exception and its message on one line."""
     name = failure.type.rpartition(".")[2] or failure.code
     message = one_line(failure.message).rstrip(".")
     return f"{name}: {message}" if message else name
@@ -31,7 +31,7 @@ def named(worker: WorkerFacts) -> str:
 
 
 def fate(at: datetime, worker: WorkerFacts) -> str:
-    """What became of a worker that is not live."""
+    """Describe what happened to a worker that is not live."""
     ended = worker.ended_at or worker.beat_at
     match worker.state:
         case "lost":
@@ -49,7 +49,7 @@ def by_whom(facts: TaskFacts) -> str:
 
 
 def behind(facts: TaskFacts) -> str:
-    """How many tasks of the same action come first."""
+    """Describe how many tasks of the same action come first."""
     if not facts.ahead:
         return ", first in line"
     more = "+" if facts.ahead_is_more else ""
@@ -73,14 +73,14 @@ def count_of(number: int, noun: str) -> str:
 
 
 def and_more(names: Sequence[str], most: int, *, total: int | None = None) -> str:
-    """The first names, and how many there are besides: `a, b and 3 more`."""
+    """List the first names and the number of the others: `a, b and 3 more`."""
     shown = list(names[:most])
     rest = (len(names) if total is None else total) - len(shown)
     return f"{', '.join(shown)} and {rest} more" if rest > 0 else ", ".join(shown)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut to a readable length."""
+    """Return the text on one line, cut to a readable length."""
     line = " ".join(text.split())
     return line if len(line) <= _LINE_CHARACTERS_MAX else f"{line[: _LINE_CHARACTERS_MAX - 1]}…"
 

@@ -1,4 +1,4 @@
-"""Why a run is where it is, and what would move it: the sum of its nodes in one sentence. Pure, like `explain`."""
+"""Explanation of a run: why it is in its state, and what would move it, as a summary of its nodes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACTIVE = ("running", "queued", "retrying")
 
 
 def explain_run(facts: RunFacts) -> Explanation:
-    """Explain where a run stands."""
+    """Explain the state of a run."""
     match facts.state:
         case RunState.QUEUED:
             return _of(
@@ -58,7 +58,7 @@ def _running(facts: RunFacts) -> Explanation:
 
 
 def _waiting(facts: RunFacts) -> Explanation:
-    """Nothing is under way but waits: somebody or something outside has the next move."""
+    """Explain a run in which every active node waits for a person or an external event."""
     node, first = facts.waits[0]
     more = f" ({len(facts.waits) - 1} more)" if len(facts.waits) > 1 else ""
     headline = f"Waits at {node}{more} for {waited_for(first, facts.at)}; {_over(facts)}."
@@ -107,7 +107,7 @@ def _over(facts: RunFacts) -> str:
 
 
 def _going(facts: RunFacts) -> str:
-    """What is under way: `2 running (score, render), 1 retrying (pdf)`."""
+    """Describe the active nodes: `2 running (score, render), 1 retrying (pdf)`."""
     parts = []
     for state in _ACTIVE:
         if count := facts.count(state):
@@ -118,7 +118,7 @@ def _going(facts: RunFacts) -> str:
 
 
 def _tally(facts: RunFacts) -> str:
-    """`7 completed, 1 skipped`."""
+    """Return the counts by state: `7 completed, 1 skipped`."""
     return ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in facts.counts if count)
 
 

@@ -1,7 +1,7 @@
-"""Why a task is where it is and what would move it: one explanation for SDK, CLI, API and dashboard.
+"""Explanation of a task: why it is in its state and what would move it, for SDK, CLI, API and dashboard.
 
 Pure: facts in, sentences out. For waiting tasks every condition is checked in order; the first one not met is the
-headline. Nothing is guessed: what the facts do not show is not said.
+headline. Nothing is guessed: a sentence states only what the facts show.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from holdfast.core.launching import LAUNCHES_MAX
 from holdfast.core.values.duration import human
 
 FRESH_SECONDS = 2.0
-"""How long a wait needs no other cause than that wake-ups and polls take a moment."""
+"""A wait up to this long needs no other cause than the delay of wake-ups and polls."""
 
 OVERDUE_SECONDS = 5.0
-"""How late a repair pass may be before its absence is the news."""
+"""How late a repair pass may be before the explanation reports it missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The answer; `str()` is the headline. `code` is for programs, `moves` are commands to type."""
+    """The explanation; `str()` is the headline. `code` is for programs, `moves` are commands to run."""
 
     code: str
     headline: str
@@ -53,7 +53,7 @@ class Explanation:
 
 
 def explain(facts: TaskFacts) -> Explanation:
-    """Explain where a task stands; of a node also where it belongs, and what it may have done without knowing."""
+    """Explain the state of a task, with its dead letters, its run, and its unknown or undone effects."""
     explanation = _stand(facts)
     if facts.letters and facts.position is not Position.FAILED:
         explanation = replace(explanation, evidence=(*explanation.evidence, *letter_lines(facts)))
@@ -113,7 +113,8 @@ def _queued(facts: TaskFacts) -> Explanation:
             checks=checks,
             evidence=evidence,
         )
-    # When a delayed, retried or revived task became claimable is not on record, so only the submission has an age.
+    # The time at which a delayed, retried or revived task became claimable is not recorded, so only the submission has
+    # an age.
     if seconds_between(facts.at, facts.created_at) <= FRESH_SECONDS:
         headline = f"Queued {ago(facts.at, facts.created_at)}; a worker should take it any moment."
     else:
@@ -122,7 +123,7 @@ def _queued(facts: TaskFacts) -> Explanation:
 
 
 def _with_gates(facts: TaskFacts, until_due: Explanation) -> Explanation:
-    """Add what would hold a task back that is due later, as far as that does not change by itself."""
+    """Add the conditions that would delay a task that is due later, as far as they do not change by themselves."""
     gates = standing_gates_of(facts)
     shut = [gate for gate in gates if not gate.check.ok]
     if not shut:
@@ -136,7 +137,7 @@ def _with_gates(facts: TaskFacts, until_due: Explanation) -> Explanation:
 
 
 def _carrier(facts: TaskFacts) -> tuple[str, ...]:
-    """A carrier that is away holds nothing back, it only makes a start later."""
+    """Mention an unavailable carrier. It blocks nothing, but makes the start later."""
     if facts.carrier is None:
         return ()
     away = human(seconds_between(facts.at, facts.carrier.away_since))
@@ -218,7 +219,7 @@ def _running(facts: TaskFacts) -> Explanation:
         headline = f"Asked to stop{by_whom(facts)}: attempt {facts.attempt} on {worker} has not ended yet; {force}."
         moves = (f"holdfast task watch {facts.task_id}",)
     elif (unheard := _unheard_seconds(facts)) > 2 * lease:
-        # A lease outlives three heartbeats: with two thirds of it gone unheard, two are missing.
+        # A lease is longer than three heartbeat intervals: after two thirds of it without a heartbeat, two are missing.
         code = "heartbeat_late"
         headline = (
             f"Attempt {facts.attempt} on {worker} was last heard {human(unheard)} ago; "
@@ -237,14 +238,14 @@ def _running(facts: TaskFacts) -> Explanation:
 
 
 def _unheard_seconds(facts: TaskFacts) -> float:
-    """For how long the worker has not been heard; to claim is to be heard too."""
+    """Return the seconds since the worker was last heard from; a claim counts as well as a heartbeat."""
     assert facts.started_at is not None
     heard = facts.started_at if facts.worker is None else max(facts.worker.beat_at, facts.started_at)
     return 0.0 if facts.worker is None else seconds_between(facts.at, heard)
 
 
 def _beats(facts: TaskFacts) -> tuple[str, ...]:
-    """The running attempt's vital signs."""
+    """Return evidence about the running attempt: heartbeat, lease, timeout and progress."""
     assert facts.started_at is not None and facts.lease_expires_at is not None
     lines = []
     if facts.worker is not None:
@@ -330,7 +331,7 @@ def _failed(facts: TaskFacts) -> Explanation:
 
 
 def _again(facts: TaskFacts) -> str:
-    """The command that runs a failed task again: only a re-drive starts another generation once the budget is spent."""
+    """Return the command that runs a failed task again; once the budget is spent, only a re-drive can."""
     if facts.place is not None:
         return f'holdfast run retry {facts.place.run_id} --reason "…"'
     if is_retry_ceiling_reached(retries=facts.retries, losses=facts.losses, max_retries=facts.max_retries):
@@ -370,7 +371,7 @@ def _completed(facts: TaskFacts) -> Explanation:
 
 
 def _unattended(facts: TaskFacts, happened: str, state: str, evidence: tuple[str, ...]) -> Explanation:
-    """Something is due that only the repair loops do, and they did not."""
+    """Explain that something is due which only the repair loops do, and that they do not run."""
     return Explanation(
         code="loops_missing",
         headline=f"{happened} and nothing acted on it: no server seems to run the repair loops.",
@@ -382,7 +383,7 @@ def _unattended(facts: TaskFacts, happened: str, state: str, evidence: tuple[str
 
 
 def _history(facts: TaskFacts) -> tuple[str, ...]:
-    """What happened to earlier attempts of a task that goes on or ended otherwise."""
+    """Describe the last failed attempt of a task that continues or ended otherwise."""
     failure = facts.failure
     if failure is None:
         return ()

@@ -1,9 +1,9 @@
-"""A node's input from its static config, the run's input and the outputs of its upstreams.
+"""Construction of a node's input from its static config, the run's input and the outputs of its upstreams.
 
-Values arrive decoded. Every fault is `Invalid` with a code of its own, raised where the node's attempt starts: that
-node fails clearly, and the run still ends. An upstream that ended without completing is absent: under all_done and
-one_success its bindings leave their keys out (the action's own default applies, or its own check refuses) and drop
-out of lists; under all_success nothing can be absent, so a missing output is a fault.
+Values arrive decoded. Every fault is `Invalid` with its own code, raised when the node's attempt starts: the node fails
+with a clear cause, and the run still ends. An upstream that ended without completing is absent. Under all_done and
+one_success its bindings leave their keys out (the action's default applies, or the action's own check refuses the
+input) and drop out of lists. Under all_success no upstream can be absent, so a missing output is a fault.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.core.flows.refusal import refusal, some_of
 
 
 def accept_run_input(inputs: Sequence[FlowInput], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete what somebody starts a run with by its defaults; refuse unknown and missing names."""
+    """Complete a run's input with its defaults; refuse unknown and missing names."""
     names = {one.name for one in inputs}
     unknown = sorted(str(name) for name in given if name not in names)
     missing = [one.name for one in inputs if one.is_required and one.name not in given]
@@ -51,8 +51,8 @@ def resolve_input(
 ) -> dict[str, Any]:
     """Build the input of a node whose upstreams are satisfied.
 
-    `outputs` has what completed upstreams returned; `absent` names those that did not complete, or not yet.
-    A condition that cannot be compared is raised here, because release lets such a node run into it.
+    `outputs` has what completed upstreams returned; `absent` names the upstreams that did not complete, or not yet. A
+    condition whose values cannot be compared raises here, because release lets such a node start so that it fails.
     """
     allowed = () if node.trigger_rule is TriggerRule.ALL_SUCCESS else absent
     keys = list_keys(node, incoming)
@@ -69,7 +69,7 @@ def resolve_input(
 def resolve_output(
     incoming: Sequence[Edge], *, run_input: Mapping[str, Any], outputs: Mapping[str, Any], absent: Collection[str] = ()
 ) -> Any:
-    """Build what a run returns from the edges into `$output`: a value, a list, an object, or None without any."""
+    """Build the output of a run from the edges into `$output`: a value, a list, an object, or None without edges."""
     assembly = Assembly(output_list_keys(incoming))
     is_whole = is_bound = False
     for edge in incoming:
@@ -86,9 +86,9 @@ def resolve_output(
 def condition_holds(
     node: Node, *, run_input: Mapping[str, Any], outputs: Mapping[str, Any], absent: Collection[str] = ()
 ) -> bool:
-    """Tell whether a node that may run should; without a condition it should, on an absent value it should not.
+    """Return whether a releasable node's condition holds: True without a condition, False on an absent value.
 
-    `Invalid` when the values cannot be compared: release the node all the same, and `resolve_input` fails its attempt.
+    Raises `Invalid` if the values cannot be compared; release the node anyway, and `resolve_input` fails its attempt.
     """
     condition = node.condition
     if condition is None:
@@ -104,13 +104,13 @@ def output_value(
     outputs: Mapping[str, Any],
     absent: Collection[str] = (),
 ) -> Any:
-    """Read what a condition looks at; None if it is absent."""
+    """Return the value that a condition tests; None if it is absent."""
     value = _value(condition.upstream, node, condition.output_key, run_input, outputs, absent)
     return None if value is ABSENT else value
 
 
 def map_inputs(node: Node, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give one input per item of a map node, in order; none for an empty list."""
+    """Return one input per item of a map node, in order; an empty list gives none."""
     assert node.map_over is not None, "only a map node has items"
     items = resolved.get(node.map_over)
     if not isinstance(items, list):

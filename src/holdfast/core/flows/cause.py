@@ -1,4 +1,4 @@
-"""Which node is to blame that another did not run: the nearest one upstream that failed, or was canceled."""
+"""The upstream node that caused another node not to run: the nearest one that failed or was canceled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _BLAMED = (TaskState.FAILED, TaskState.CANCELED)
 
 
 def cause_of(plan: Plan, states: Sequence[str], node_no: int) -> int | None:
-    """Walk upstream through what did not run; a failure is blamed before a cancel, the nearer before the farther."""
+    """Walk upstream through nodes that did not run.
+
+    Prefer a failure to a cancel, and a nearer node to a farther one.
+    """
     seen = {node_no}
     layer = [node_no]
     found: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What differs between two definitions of a flow, in words: why a version is refused, and what to look at."""
+"""Differences between two definitions of a flow, in words: the reason why a version is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.flows.graph import FlowDefinition
 
 
 def flow_changes(before: FlowDefinition, after: FlowDefinition) -> list[str]:
-    """List the differences: nodes, edges and inputs added, removed or changed, and what changed about them."""
+    """List the nodes, edges and inputs that were added, removed or changed, with the changed fields."""
     old, new = before.to_json(), after.to_json()
     changes = [
         *_compared("node", _keyed(old["nodes"], "name"), _keyed(new["nodes"], "name")),

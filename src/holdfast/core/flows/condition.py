@@ -1,7 +1,7 @@
-"""When a node runs at all: one comparison on the output of an upstream, or on the run's input.
+"""Conditions of nodes: one comparison on the output of an upstream, or on the run's input.
 
-Decided once, when the trigger rule lets the node go: a condition that does not hold skips the node, and so does one
-whose value is absent. Values that cannot be compared are the node's failure, never a guess.
+A condition is evaluated once, when the trigger rule releases the node. A condition that is false, or whose value is
+absent, skips the node. Values that cannot be compared fail the node; the engine never guesses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.errors import Invalid
 
 
 class Operator(StrEnum):
-    """How a condition looks at its value."""
+    """How a condition compares its value."""
 
     TRUTHY = "truthy"
     FALSY = "falsy"
@@ -31,7 +31,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Run the node only if this holds. An empty `output_key` looks at the whole output."""
+    """Run the node only if this comparison is true. An empty `output_key` tests the whole output."""
 
     upstream: str
     output_key: str = ""
@@ -40,7 +40,7 @@ class Condition:
 
 
 def holds(condition: Condition, value: Any) -> bool:
-    """Compare a value as the condition says; `Invalid` (`DAG_VALIDATION_CONDITION_INVALID`) if it cannot be."""
+    """Evaluate the condition on a value; `Invalid` (`DAG_VALIDATION_CONDITION_INVALID`) if they cannot be compared."""
     match condition.operator:
         case Operator.TRUTHY:
             return bool(value)
@@ -75,7 +75,7 @@ _WORDS = {
 
 
 def describe(condition: Condition) -> str:
-    """Write a condition for people: `count.rows > 0`."""
+    """Format a condition for people: `count.rows > 0`."""
     word = _WORDS[condition.operator]
     if condition.operator in (Operator.TRUTHY, Operator.FALSY):
         return f"{_where(condition)} {word}"
@@ -87,7 +87,7 @@ def _where(condition: Condition) -> str:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Compare as JSON values: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 

@@ -1,4 +1,4 @@
-"""Numbers grouped by a number, in two arrays: what keeps a graph of a hundred thousand nodes small."""
+"""Compressed sparse rows: integers grouped by an integer key in two arrays, for graphs of a hundred thousand nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 
 
 class CompressedRows:
-    """For each of `size` keys the values that came with it, in their order."""
+    """For each of `size` keys, its values in the order in which they were given."""
 
     __slots__ = ("_starts", "_values")
 
@@ -33,11 +33,11 @@ class CompressedRows:
         return (self[key] for key in range(len(self)))
 
     def count(self, key: int) -> int:
-        """How many values a key has."""
+        """Return the number of values of a key."""
         return self._starts[key + 1] - self._starts[key]
 
     def tally(self, keys: Iterable[int]) -> dict[int, int]:
-        """How often each value came with one of these keys, in the order in which they are met first."""
+        """Count how often each value occurs under the given keys, in the order of first occurrence."""
         starts, values = self._starts, self._values
         found: dict[int, int] = {}
         for key in keys:

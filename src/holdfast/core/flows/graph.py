@@ -1,8 +1,8 @@
-"""A flow's definition as one value, and its graph: order, neighbours, reach, counters.
+"""Flow definitions and their graph: order, neighbours, reachability, counters.
 
-A definition is validated before it is stored; a run keeps a snapshot of it and never sees later edits. Nodes are
-numbered by their place in the definition, and bindings append in the order of the edges, so both orders are part of it.
-Nothing here knows how far a run is.
+A definition is validated before it is stored. A run keeps a snapshot of it and never sees later edits. Nodes are
+numbered by their position in the definition, and bindings append in the order of the edges, so both orders are part of
+the definition. Nothing here depends on the progress of a run.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from holdfast.core.flows.refusal import refusal
 from holdfast.core.flows.topology import cycle_among, reachable, topological
 
 DEFINITION_BYTES_MAX = 32 * 1024 * 1024
-"""A definition as JSON: room for the most nodes that a flow may have, each with a little config."""
+"""The limit on a definition as JSON: enough for the maximum number of nodes, each with a small config."""
 
 _CYCLE_SHOWN_MAX = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowDefinition:
-    """A versioned graph of nodes, as people wrote it."""
+    """A versioned graph of nodes, as its author wrote it."""
 
     name: str
     version: int = 1
@@ -62,7 +62,7 @@ class FlowDefinition:
         return self
 
     def graph(self) -> Graph:
-        """Index the nodes and the edges between them; edges from the run's input or to its output order nothing."""
+        """Index the nodes and the edges between them, without edges from the run's input or to its output."""
         names = tuple(node.name for node in self.nodes)
         upstream: dict[str, list[str]] = {name: [] for name in names}
         downstream: dict[str, list[str]] = {name: [] for name in names}
@@ -79,21 +79,21 @@ class FlowDefinition:
         )
 
     def node(self, name: str) -> Node:
-        """Find one node by a scan; `DAG_VALIDATION_NODE_NOT_FOUND` if there is none."""
+        """Find a node by a linear scan; raise `DAG_VALIDATION_NODE_NOT_FOUND` if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node
         raise refusal("DAG_VALIDATION_NODE_NOT_FOUND", f"{self.name} has no node {name}.", node=name)
 
     def incoming(self) -> Mapping[str, tuple[Edge, ...]]:
-        """Give the edges into each node, and into `$output`, in their order; those from `$input` among them."""
+        """Return the edges into each node and into `$output`, in order, including those from `$input`."""
         found: dict[str, list[Edge]] = {name: [] for name in (*(node.name for node in self.nodes), RUN_OUTPUT)}
         for edge in self.edges:
             found[edge.downstream].append(edge)
         return {name: tuple(edges) for name, edges in found.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Give the definition as plain JSON values; what equals its default is left out."""
+        """Return the definition as plain JSON values; fields that equal their default are left out."""
         return {
             "name": self.name,
             "version": self.version,
@@ -106,8 +106,8 @@ class FlowDefinition:
     def from_json(cls, stored: Any) -> FlowDefinition:
         """Read a stored definition without validating its meaning again.
 
-        What does not have its shape is `DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID`; unknown keys are ignored,
-        because versions may run side by side.
+        A value of another shape raises `DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID`. Unknown keys are ignored, because
+        several versions of Holdfast may run at the same time.
         """
         try:
             return cls(
@@ -121,23 +121,23 @@ class FlowDefinition:
             raise shapeless(error) from error
 
     def digest_input(self) -> bytes:
-        """Write the definition so that equal ones are equal byte for byte, whatever the order of config keys."""
+        """Serialize the definition so that equal definitions give equal bytes, whatever the order of config keys."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return text.encode()
 
     def digest(self) -> str:
-        """Name this content: a changed flow under an old version shows by it."""
+        """Return the content hash, which reveals a flow that changed under the same version."""
         return digest_of(self.digest_input())
 
 
 def digest_of(written: bytes) -> str:
-    """Name a definition as `digest_input` wrote it."""
+    """Hash a definition as `digest_input` serialized it."""
     return hashlib.sha256(written).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Nodes and the edges between them, indexed. `number` is a node's place in its definition."""
+    """Nodes and the edges between them, indexed. `number` is a node's position in its definition."""
 
     names: tuple[str, ...]
     number: Mapping[str, int]
@@ -148,16 +148,16 @@ class Graph:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Nodes that wait for nobody."""
+        """Nodes without upstreams."""
         return tuple(name for name in self.names if not self.upstream[name])
 
     def descendants(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """Give the roots and all nodes downstream of them, in topological order."""
+        """Return the roots and all nodes downstream of them, in topological order."""
         found = reachable(roots, self.downstream)
         return tuple(name for name in self.order if name in found)
 
     def pending(self) -> dict[str, int]:
-        """Count, per node, the upstreams that a new run waits for."""
+        """Return for each node how many upstreams a new run waits for."""
         return {name: len(self.upstream[name]) for name in self.names}
 
 

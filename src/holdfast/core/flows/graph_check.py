@@ -1,7 +1,7 @@
-"""What makes a definition invalid, apart from cycles. The first fault found is raised, naming its node and edge.
+"""Validation of a definition's parts, except cycles. The first fault is raised, naming its node and edge.
 
-Everything is checked before anything is stored, in time linear in nodes, edges and bindings. Where a node does not
-declare its ports, only what contradicts itself is refused; the rest shows when the input is resolved.
+Everything is checked before anything is stored, in time linear in nodes, edges and bindings. For a node that does not
+declare its ports, only contradictions are refused; other faults show when the input is resolved.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _check_edge(edge: Edge, upstream: Node | None, run_keys: frozenset[str]) -> 
 def _check_output_key(
     key: object, upstream: Node | None, run_keys: frozenset[str], *, where: str, **fields: object
 ) -> None:
-    """An upstream of None is the run's input."""
+    """Check a key that an edge or a condition reads. An upstream of None is the run's input."""
     if key == "":
         return
     code = "DAG_VALIDATION_BINDING_OUTPUT_KEY_MISSING"
@@ -148,7 +148,7 @@ def _check_output_key(
 
 
 def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
-    """Play through how the input is put together, with no values yet."""
+    """Build the node's input once without values, to find the conflicts that building it would meet."""
     ports = None if node.inputs is None else {port.key: port for port in node.inputs}
     for slot, key in config_slots(node):
         if ports is not None and not _fits(slot, ports):
@@ -182,7 +182,7 @@ def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
 
 
 def _check_absence(node: Node, incoming: Sequence[Edge], required: set[str], lists: frozenset[str]) -> None:
-    """Under a rule that lets a node run without some upstream, no required parameter may depend on that upstream."""
+    """Refuse a required parameter that depends on an upstream without which the node may run."""
     if node.trigger_rule is TriggerRule.ALL_SUCCESS:
         return
     for edge in incoming:
@@ -200,7 +200,7 @@ def _check_absence(node: Node, incoming: Sequence[Edge], required: set[str], lis
 
 
 def _check_output(incoming: Sequence[Edge]) -> None:
-    """The run's output is put together like an input; what stands for the whole of it allows no named part."""
+    """Check the run's output like an input. A binding of the whole output excludes bindings of named parts."""
     assembly = Assembly(output_list_keys(incoming))
     parts: set[bool] = set()
     for edge in incoming:

@@ -1,4 +1,4 @@
-"""The parts of a definition as JSON: stable keys, defaults left out, read back equal."""
+"""JSON form of a definition's parts: stable keys, defaults left out, equal when read back."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NODE_KEYS = tuple(field.name for field in fields(Node) if field.name not in {"i
 
 
 SHAPE_ERRORS = (KeyError, TypeError, ValueError, AttributeError)
-"""What reading raises when the stored value does not have the shape of a definition."""
+"""The errors that reading raises if the stored value does not have the shape of a definition."""
 
 
 def shapeless(error: Exception) -> Invalid:
-    """Turn any mismatch of shape into one refusal."""
+    """Convert a shape error into `Invalid`."""
     return refusal(
         "DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID",
         f"The stored definition does not have the shape of one: {type(error).__name__} {shown(str(error))}.",
@@ -110,7 +110,7 @@ def _condition_of(stored: Mapping[str, Any]) -> Condition:
 
 
 def _changed(part: object, plain: object, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Give the fields that differ from their default, in order; an enum as its text."""
+    """Return the fields that differ from their default, in order; enums as text."""
     values = ((key, getattr(part, key)) for key in keys)
     return {key: _value(value) for key, value in values if value != getattr(plain, key)}
 

@@ -1,8 +1,8 @@
-"""How several values become one input: static config first, then bindings in edge order.
+"""Assembly of several values into one input: static config first, then bindings in edge order.
 
-A port is a list port when its node declares it as one, or when any binding or config key addresses a place of it.
-This is the only rule for what two values on one port mean: validating a definition and resolving an input both come
-here, so they cannot disagree.
+A port is a list port if its node declares it as one, or if any binding or config key addresses an index of it. This is
+the only rule for two values on one port. Validating a definition and resolving an input both use it, so they cannot
+disagree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.errors import Invalid
 
 
 class Absent:
-    """The value of an upstream that ended without one: null at an addressed place of a list, otherwise left out."""
+    """The value of an upstream that ended without one: null at an addressed list index, otherwise left out."""
 
     __slots__ = ()
 
@@ -28,9 +28,9 @@ ABSENT: Final = Absent()
 class Assembly:
     """One input under construction. Values arrive config first, then in edge order.
 
-    On a list port a value without an index takes the place after the last one taken so far; places are taken also by
-    absent values, so that which upstreams were skipped never moves the others past an addressed index. An absent value
-    at an addressed index is None, because its neighbours are told apart by their places.
+    On a list port, a value without an index goes after the last index used so far. Absent values use an index too, so
+    that skipped upstreams never move other values past an addressed index. An absent value at an addressed index is
+    None, because its neighbours are identified by their index.
     """
 
     __slots__ = ("_lengths", "_list_keys", "_lists", "_values")
@@ -42,7 +42,7 @@ class Assembly:
         self._values: dict[str, Any] = {}
 
     def put(self, slot: Slot, value: Any) -> bool:
-        """Place a value; False when its place is taken."""
+        """Put a value into a slot; return False if the slot is taken."""
         if slot.key not in self._list_keys:
             if slot.key in self._values:
                 return False
@@ -58,17 +58,20 @@ class Assembly:
         return True
 
     def extend(self, key: str, values: list[Any]) -> None:
-        """Let a static list open its port."""
+        """Fill a list port with a static list."""
         self._lists[key] = dict(enumerate(values))
         self._lengths[key] = len(values)
 
     def has(self, key: str) -> bool:
-        """Tell whether anything, even an absent value, was put on this port."""
+        """Return whether any value, even an absent one, was put on this port."""
         return key in self._values or key in self._lists
 
     def finished(self, *, keeps_absent: bool = False) -> dict[str, Any]:
-        """Give the object: absent values are left out, or None with `keeps_absent`; holes of lists are dropped, and a
-        list port that got nothing is []."""
+        """Return the built object.
+
+        Absent values are left out, or None with `keeps_absent`. Holes of lists are dropped, and a list port that got
+        only absent values is [].
+        """
         if keeps_absent:
             built = {key: None if value is ABSENT else value for key, value in self._values.items()}
         else:
@@ -79,7 +82,7 @@ class Assembly:
 
 
 def list_keys(node: Node, incoming: Iterable[Edge]) -> frozenset[str]:
-    """Name the list ports of a node: those it declares, and those addressed by index."""
+    """Return the list ports of a node: the declared ones, and those addressed by index."""
     declared = {port.key for port in node.inputs or () if port.is_list}
     used = [*node.config, *(binding.input_key for edge in incoming for binding in edge.bindings)]
     slots = [slot_of(key) for key in used if "[" in key]
@@ -87,7 +90,7 @@ def list_keys(node: Node, incoming: Iterable[Edge]) -> frozenset[str]:
 
 
 def put_config(node: Node, assembly: Assembly, keys: frozenset[str]) -> None:
-    """Put a node's static input first: whole lists before single places, whatever the order of its keys."""
+    """Put a node's static input first: whole lists before single indexes, whatever the order of the keys."""
     for slot, key in sorted(config_slots(node), key=lambda pair: (pair[0].key, -1 if pair[0].index is None else 0)):
         value = node.config[key]
         if slot.index is not None or slot.key not in keys:
@@ -106,7 +109,7 @@ def put_config(node: Node, assembly: Assembly, keys: frozenset[str]) -> None:
 
 
 def put_binding(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> None:
-    """Put one bound value, or refuse a place that is taken."""
+    """Put one bound value, or raise if its slot is taken."""
     slot = slot_of(binding.input_key)
     if slot is None:
         raise bad_input_key(edge, binding, "it is no input key")
@@ -115,13 +118,13 @@ def put_binding(assembly: Assembly, edge: Edge, binding: Binding, value: object)
 
 
 def output_list_keys(incoming: Iterable[Edge]) -> frozenset[str]:
-    """Name the parts of a run's output that are lists; an empty name is the whole of it."""
+    """Return the keys of a run's output that are lists; an empty key is the whole output."""
     keys = (binding.input_key for edge in incoming for binding in edge.bindings)
     return frozenset(slot.key for key in keys if "[" in key and (slot := output_slot_of(key)) is not None)
 
 
 def put_output(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> Slot:
-    """Put one value of a run's output, and say where."""
+    """Put one value of a run's output and return its slot."""
     slot = output_slot_of(binding.input_key)
     if slot is None:
         raise bad_input_key(edge, binding, "it is no key of an output")
@@ -131,7 +134,7 @@ def put_output(assembly: Assembly, edge: Edge, binding: Binding, value: object) 
 
 
 def config_slots(node: Node) -> list[tuple[Slot, str]]:
-    """Read the keys of a node's static input."""
+    """Return the slots of a node's static input with their keys."""
     slots: list[tuple[Slot, str]] = []
     for key in node.config:
         slot = slot_of(key)
@@ -147,7 +150,7 @@ def config_slots(node: Node) -> list[tuple[Slot, str]]:
 
 
 def bad_input_key(edge: Edge, binding: Binding, why: str) -> Invalid:
-    """Refuse a binding that leads nowhere."""
+    """Build the error for a binding to an input that does not exist."""
     return refusal(
         "DAG_VALIDATION_BINDING_INPUT_KEY_MISSING",
         f"Edge {edge} binds to {shown(binding.input_key)}: {why}.",
@@ -157,7 +160,7 @@ def bad_input_key(edge: Edge, binding: Binding, why: str) -> Invalid:
 
 
 def conflict(node: str, key: str, where: str) -> Invalid:
-    """Refuse a second value for one place."""
+    """Build the error for a second value for one slot."""
     return refusal(
         "DAG_VALIDATION_BINDING_INPUT_KEY_CONFLICT",
         f"Node {node} gets {key or 'its whole value'} twice; the second comes from {where}.",

@@ -1,8 +1,8 @@
-"""A node's input as a recipe, worked out once per definition: which values go where.
+"""Precomputed input plans: for each node, which upstream values go to which input keys.
 
-Most nodes take values of their upstreams one by one, or gather them into lists in edge order. For these a recipe builds
-the input that `resolve_input` would, many times faster. Everything out of the ordinary is left to `resolve_input`:
-places of lists, conditions, values that are absent or do not fit. It also knows how to say what is wrong.
+Most nodes take upstream values one by one, or gather them into lists in edge order. For these a recipe builds the same
+input as `resolve_input`, many times faster. Every other case is left to `resolve_input`: indexed list slots,
+conditions, absent values and values that do not fit. `resolve_input` also raises the descriptive errors.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from holdfast.core.flows.input_builder import list_keys
 from holdfast.core.flows.nodes import RUN_INPUT, Edge, Node
 
 Source = tuple[str, str]
-"""An upstream, and the key of its output; an empty key is the whole output."""
+"""An upstream and the key of its output; an empty key is the whole output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recipe:
-    """What one node takes from where."""
+    """The sources of one node's input."""
 
     upstreams: tuple[int, ...]
-    """The nodes whose outputs its input or its condition reads."""
+    """Numbers of the nodes whose outputs the input or the condition reads."""
     config: Mapping[str, Any]
     singles: tuple[tuple[str, Source], ...]
     lists: tuple[tuple[str, tuple[Source, ...]], ...]
     is_ordinary: bool
 
     def build(self, run_input: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The node's input; None where only `resolve_input` can tell."""
+        """Build the node's input; None where only `resolve_input` can decide."""
         if not self.is_ordinary:
             return None
         try:
             built = {**self.config}
-            # As `_value` does, spelled out: nodes come by the thousand, and most have only these.
+            # Same as `_value`, inlined: this loop runs for thousands of nodes, and most have only single values.
             for key, (upstream, output_key) in self.singles:
                 output = run_input if upstream == RUN_INPUT else outputs[upstream]
                 built[key] = output[output_key] if output_key else output
@@ -47,7 +47,7 @@ class Recipe:
 
 
 def recipe_of(node: Node, incoming: Sequence[Edge], number: Mapping[str, int]) -> Recipe:
-    """Work out the recipe of one node."""
+    """Compute the recipe of one node."""
     names = {edge.upstream for edge in incoming if edge.bindings}
     if node.condition is not None:
         names.add(node.condition.upstream)

@@ -1,7 +1,7 @@
-"""Check a flow against what its actions take, where somebody knows it.
+"""Check of a flow against the parameters of its actions, where these are known.
 
-What an action takes belongs to its code, not to the definition: the ports are filled in for the check and not kept, so
-an action may get one more optional input without a new version of every flow that uses it.
+The parameters of an action belong to its code, not to the definition. The ports are filled in for the check and not
+stored, so that an action can get another optional input without a new version of every flow that uses it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.core.flows.nodes import Edge, Node
 from holdfast.core.flows.ports import Port
 
 Ports = Mapping[str, tuple[Port, ...] | None]
-"""What each node takes, by its name; None, or no entry, where nobody knows."""
+"""The ports of each node by its name; None or no entry where they are unknown."""
 
 
 def check_against(definition: FlowDefinition, ports: Ports) -> FlowDefinition:
@@ -31,7 +31,7 @@ def check_against(definition: FlowDefinition, ports: Ports) -> FlowDefinition:
 
 
 def _filled(node: Node, known: tuple[Port, ...] | None, incoming: list[Edge]) -> Node:
-    """A parameter that is addressed by index is a list port; any other takes one value."""
+    """Fill in a node's ports. A parameter addressed by index is a list port; any other takes one value."""
     if known is None or node.inputs is not None:
         return node
     lists = list_keys(node, incoming)

@@ -1,4 +1,4 @@
-"""What makes one node invalid by itself: its names, options, static config and declared ports."""
+"""Validation of a single node: its names, options, static config and declared ports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.errors import Invalid
 PORTS_MAX = 256
 SECONDS_MIN = 0.001
 APPROVAL = "approval"
-"""What no event may be called: waits for a person have this name."""
+"""Reserved event name: waits for a person's approval use it."""
 
 _IDLE_OPTIONS = {
     NodeKind.FLOW: frozenset({"queue", "timeout_seconds", "max_retries"}),
     NodeKind.WAIT: frozenset({"queue", "priority", "max_retries"}),
 }
-"""What would change nothing: a node that starts a run, or only waits, has no task of its own."""
+"""Options without effect for a node that has no task of its own, because it starts a run or only waits."""
 
 
 def check_node(node: Node) -> None:
@@ -62,7 +62,9 @@ def check_node(node: Node) -> None:
 
 
 def _check_wait(node: Node) -> None:
-    """What a wait is told must mean something: nobody would notice a misspelt choice before the wait is over."""
+    """Check the options of a wait at definition time; a misspelt choice would otherwise show only when the
+    wait ends.
+    """
     choices = {"approval": (True, False), "on_timeout": ("fail", "skip")}
     for option, allowed in choices.items():
         given = node.config.get(option, allowed[0])
@@ -100,7 +102,7 @@ def _check_ports(node: Node) -> None:
 
 
 def check_name(what: str, name: object, **fields: object) -> None:
-    """Refuse what cannot name a flow, a node or an action."""
+    """Refuse a value that cannot name a flow, a node or an action."""
     if not _is_name(name):
         raise refusal(
             "DAG_VALIDATION_NAME_INVALID",
@@ -124,7 +126,7 @@ def _is_port_key(key: object) -> bool:
 
 
 def is_whole(value: object, lowest: int, highest: int) -> bool:
-    """Tell whether this is a whole number within bounds; true is none."""
+    """Return whether the value is an integer within bounds; booleans are not."""
     return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
 
 

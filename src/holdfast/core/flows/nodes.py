@@ -1,7 +1,8 @@
-"""The parts of a flow's definition: nodes, edges with their bindings, and the inputs of a run.
+"""Parts of a flow definition: nodes, edges with their bindings, and the inputs of a run.
 
-Two names stand for the run itself and can never name a node: edges from `$input` bind the run's input, edges to
-`$output` say what the run returns. They order nothing: nobody waits for `$input`, and `$output` is read when asked for.
+Two names stand for the run itself and can never name a node. Edges from `$input` bind the run's input; edges to
+`$output` define what the run returns. Neither adds ordering: no node waits for `$input`, and `$output` is built on
+request.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class NodeKind(StrEnum):
 
 
 class TriggerRule(StrEnum):
-    """Which ends of its upstreams let a node go (see `release`)."""
+    """Which ends of its upstreams release a node (see `release`)."""
 
     ALL_SUCCESS = "all_success"
     ALL_DONE = "all_done"
@@ -37,11 +38,11 @@ class TriggerRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. `action` names what it runs: an action; for `flow` a flow; for `wait` the event it waits for.
+    """One node. `action` names an action; for `flow` a flow; for `wait` the event it waits for.
 
-    `config` is static input under the same keys as bindings. `inputs` and `outputs` are what the action declares, None
-    where nobody knows: then any key is accepted. A `map` node runs once per item of the list on its `map_over` input,
-    at most `concurrency` at once; its output is the list of their outputs in order.
+    `config` is static input under the same keys as bindings. `inputs` and `outputs` are declared by the action; None
+    means unknown, and then any key is accepted. A `map` node runs once per item of the list on its `map_over` input, at
+    most `concurrency` at once; its output is the list of their outputs in order.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Carry one value along an edge. An empty `output_key` is the whole output."""
+    """A value carried along an edge. An empty `output_key` is the whole output."""
 
     output_key: str = ""
     input_key: str
@@ -70,7 +71,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Let `downstream` wait for `upstream` and take its values; an order-only edge takes none."""
+    """A dependency: `downstream` waits for `upstream` and takes its values; an order-only edge takes none."""
 
     upstream: str
     downstream: str
@@ -83,7 +84,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowInput:
-    """One input of a run. The default counts only where the input is not required."""
+    """One input of a run. The default applies only if the input is not required."""
 
     name: str
     is_required: bool = True

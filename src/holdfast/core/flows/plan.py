@@ -1,8 +1,8 @@
-"""A flow's graph by numbers: what a run in progress asks of its definition, made once and kept.
+"""Indexed flow graph: what the engine reads of a definition while its runs progress, built once and cached.
 
-Nodes are numbered by their place in the definition. Every worker keeps the plan of every flow it meets, so neighbours
-are kept in arrays, and nodes may be read from somewhere when they are asked for (see `store.plans`). Nothing here knows
-how far a run is (see `progress`).
+Nodes are numbered by their position in the definition. Every worker caches the plan of every flow that it meets, so
+neighbours are stored in arrays, and nodes may be loaded on access (see `store.plans`). Nothing here depends on the
+progress of a run (see `progress`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ RECIPES_MAX = 5_000
 _FROM_RUN = -1
 
 _Way = tuple[tuple[Binding, ...], bool]
-"""What an edge carries, and whether it only orders. Edges by the thousand share a few of these."""
+"""The bindings of an edge and whether it is order-only. Thousands of edges share a few of these."""
 
 
 class NodeFacts(Protocol):
-    """Of a node, what is needed of all of them."""
+    """The properties of a node that the plan stores for all nodes."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class NodeFacts(Protocol):
 
 
 class PlainEdge(NamedTuple):
-    """An edge on its way into a plan. Edges that are `alike` carry the same; `full` tells what, for the first."""
+    """An edge as input to a plan. Edges with equal `alike` carry the same bindings; `full` loads the first of them."""
 
     upstream: str
     downstream: str
@@ -96,20 +96,21 @@ class Plan:
             self.rules.append(one.trigger_rule)
             is_simple.append(one.kind is NodeKind.TASK and one.condition is None)
         self.is_simple = bytes(is_simple)
-        """Whether releasing the node starts its task and nothing else: no condition, no items, no run, no wait."""
+        """Whether releasing the node only starts its task: no condition, items, run or wait."""
         self.is_task = bytes(kind is NodeKind.TASK for kind in self.kinds)
         self.has_maps = NodeKind.MAP in self.kinds
         self.number: Mapping[str, int] = {one: number for number, one in enumerate(self.names)}
         self._connect(edges)
         self.is_join = bytes(self.upstream.count(number) > 1 for number in range(len(self.names)))
-        """Whether the node waits for more than one other, so that something must be remembered until the last ends."""
+        """Whether the node waits for more than one upstream, so that its counters must be stored until the last one
+        ends."""
         self.roots = tuple(number for number in range(len(self.names)) if not self.upstream.count(number))
         self._recipes: dict[int, Recipe] = {}
         self._read = read
 
     @classmethod
     def of(cls, definition: FlowDefinition) -> Plan:
-        """The plan of a definition that is here anyway."""
+        """Build the plan of a definition in memory."""
         return cls(
             name=definition.name,
             version=definition.version,
@@ -143,11 +144,11 @@ class Plan:
 
     @property
     def definition(self) -> FlowDefinition:
-        """The whole definition; a stored one is read anew each time."""
+        """The whole definition; a stored one is read again on every access."""
         return self._read()
 
     def incoming(self, name: str) -> tuple[Edge, ...]:
-        """The edges into a node, or into `$output`, in their order; those from `$input` among them."""
+        """Return the edges into a node or into `$output`, in order, including those from `$input`."""
         ups, ways = self._upstreams
         found = []
         for number in self._incoming[len(self.names) if name == RUN_OUTPUT else self.number[name]]:
@@ -157,7 +158,7 @@ class Plan:
         return tuple(found)
 
     def recipe(self, node_no: int) -> Recipe:
-        """How the node's input is built, worked out when first asked for."""
+        """Return the input recipe of a node, computed on first use."""
         if (found := self._recipes.get(node_no)) is None:
             if len(self._recipes) >= RECIPES_MAX:
                 self._recipes.clear()

@@ -1,4 +1,4 @@
-"""Where a value enters a node: an input key is `day`, or `images[0]` for one place of a list port."""
+"""Input keys of a node: `day`, or `images[0]` for one index of a list port."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place of an input: a key, or one index of a list port."""
+    """One part of an input: a key, or one index of a list port."""
 
     key: str
     index: int | None = None
 
 
 def slot_of(input_key: object) -> Slot | None:
-    """Read an input key, or None when it is none: `day`, `images[0]`."""
+    """Parse an input key such as `day` or `images[0]`; None if it is not valid."""
     found = _SLOT.fullmatch(input_key) if isinstance(input_key, str) else None
     if found is None or not is_key(found[1]):
         return None
@@ -38,7 +38,9 @@ def slot_of(input_key: object) -> Slot | None:
 
 
 def output_slot_of(input_key: object) -> Slot | None:
-    """Read a place of the run's output: as above, an empty key for the whole, `[0]` for one place of a whole list."""
+    """Parse a key of the run's output: as above, or empty for the whole output, or `[0]` for an index of a
+    whole list.
+    """
     if input_key == "":
         return Slot("")
     slot = slot_of(f"_{input_key}") if isinstance(input_key, str) and input_key.startswith("[") else None
@@ -46,5 +48,5 @@ def output_slot_of(input_key: object) -> Slot | None:
 
 
 def is_key(key: object) -> bool:
-    """Tell whether this can name an input or a field of an output: 1 to 128 printable characters, not blank."""
+    """Return whether this can name an input or a field of an output: 1 to 128 printable characters, not blank."""
     return isinstance(key, str) and bool(key.strip()) and key.isprintable() and len(key) <= KEY_CHARACTERS_MAX

@@ -1,8 +1,8 @@
-"""How far a run is, in memory, while its lock is held: count what ended, learn what goes.
+"""In-memory progress of a run while its lock is held: count ended nodes and find the nodes to release.
 
-A node has a row only where something must be remembered (`NodeRow`); a node with at most one upstream that was never
-reset has none, because the end of that upstream decides alone. Ends that follow from ends (skipped, upstream_failed)
-come back from `count` and are counted in the next wave. The rule is `release`; here is only the book-keeping.
+A node has a row only if something must be stored (`NodeRow`). A node with at most one upstream that was never reset has
+none, because the end of that upstream alone decides. Ends that follow from other ends (skipped, upstream_failed) are
+returned by `count` and counted in the next wave. The rule is in `release`; this module only does the bookkeeping.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.core.tasks.states import TaskState
 
 
 class NodeRow:
-    """What is remembered of one node; `state` is the letter that the store keeps."""
+    """The stored state of one node; `state` is the stored code."""
 
     __slots__ = ("attempt", "failed", "generation", "node_no", "pending", "skipped", "state", "succeeded")
 
@@ -49,11 +49,14 @@ BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED = "b", "h", "r", "k", "u"
 _LETTERS = {Release.SKIP: SKIPPED, Release.UPSTREAM_FAILED: UPSTREAM_FAILED}
 
 End = tuple[int, TaskState]
-"""A node, and how it ended."""
+"""A node number and the state in which the node ended."""
 
 
 class Progress:
-    """One run while its lock is held. Collects what to write; decides nothing that `release` does not."""
+    """The progress of one run while its lock is held.
+
+    Collects the changes to write; all decisions come from `release`.
+    """
 
     def __init__(self, plan: Plan, *, generation: int = 1) -> None:
         self.plan = plan
@@ -61,27 +64,27 @@ class Progress:
         self.rows: dict[int, NodeRow] = {}
         self.changed: set[int] = set()
         self.ready: list[int] = []
-        """Nodes let go, in the order in which they were."""
+        """Released nodes, in order of release."""
         self.ended = 0
         self.failed = 0
 
     def unknown(self, completed: Sequence[int], ends: Sequence[End]) -> list[int]:
-        """Nodes whose row must be read before these ends can be counted."""
+        """Return the nodes whose row must be read before these ends can be counted."""
         rows, is_join = self.rows, self.plan.is_join
         may_be_reset = self.generation > 1
         downs = self.plan.downstream.tally((*completed, *(node_no for node_no, _ in ends)))
         return [one for one in downs if one not in rows and (may_be_reset or is_join[one])]
 
     def know(self, asked: Iterable[int], found: Mapping[int, NodeRow]) -> None:
-        """Take over the rows that were read; one that was asked for and not found begins here."""
+        """Add the rows that were read; a node without a stored row gets a new one."""
         for node_no in asked:
             row = found.get(node_no)
             self.rows[node_no] = NodeRow(node_no, pending=self.plan.upstream.count(node_no)) if row is None else row
 
     def count(self, completed: Sequence[int], ends: Sequence[End]) -> list[End]:
-        """Count nodes that completed, and those that ended in any way; answers the ends that follow at once.
+        """Count completed and otherwise ended nodes; return the ends that follow at once.
 
-        Nodes that may go are added to `ready`.
+        Nodes that may start are added to `ready`.
         """
         self.close(completed, ends)
         touched: dict[int, None] = {}
@@ -111,17 +114,17 @@ class Progress:
         return follow
 
     def close(self, completed: Sequence[int], ends: Sequence[End]) -> None:
-        """Count ended nodes and nothing else: all there is to do in a canceled run, where nothing is left to follow."""
+        """Count ended nodes without following up, as needed in a canceled run."""
         self.ended += len(completed) + len(ends)
         self.failed += sum(state is TaskState.FAILED for _, state in ends)
 
     def skip(self, node_no: int) -> End:
-        """A node that might have gone does not: its condition does not hold."""
+        """Skip a releasable node because its condition is false."""
         self.mark(node_no, SKIPPED)
         return node_no, TaskState.SKIPPED
 
     def mark(self, node_no: int, state: str) -> NodeRow:
-        """Remember a node's state, in a row of its own if it has none."""
+        """Record a node's state, in a new row if it has none."""
         row = self.rows.get(node_no)
         if row is None:
             row = self.rows[node_no] = NodeRow(node_no, generation=self.generation)
@@ -130,13 +133,13 @@ class Progress:
         return row
 
     def decide(self, node_no: int) -> list[End]:
-        """Do what the counters of a known node say; answers its end if that is what they say."""
+        """Apply the decision that a known node's counters imply; return its end if it ends."""
         follow: list[End] = []
         self._decide(self.rows[node_no], follow)
         return follow
 
     def _settle_single(self, node_no: int, state: TaskState, follow: list[End]) -> None:
-        """The only upstream of a node without a row ended."""
+        """Decide on a node without a row whose only upstream ended."""
         decided = release(self.plan.rules[node_no], UpstreamCounts(pending=1).after(state))
         if decided is Release.RUN:
             self.ready.append(node_no)

@@ -1,12 +1,15 @@
-"""What a re-drive resets: the roots and everything downstream of them, also what completed.
+"""Planning of a re-drive: the nodes that it resets.
 
-Roots are the nodes that failed for good, and those blocked by a failure that is no longer there, or the one node
-somebody named. What is still under way (queued, running, retrying) is left alone, and so is what was canceled and what
-waits behind it: neither can go back to blocked.
-A root goes on with what it has (items, a run it started) only if none of its upstreams is reset: behind another root it
-may get another input.
-A node's counters start anew: upstreams inside the set are pending again, those outside count as they ended. What may
-go at once follows from the counters by the ordinary rule, so a re-drive starts nothing by a path of its own.
+It resets the roots and all nodes downstream of them, including completed ones. Roots are the nodes that failed for good
+and those blocked by a failure that no longer exists, or the one node that the caller named. Nodes in progress (queued,
+running, retrying) are left alone, and so are canceled nodes and the nodes that wait for them: neither can return to
+blocked.
+
+A root continues with what it has (items, a run that it started) only if none of its upstreams is reset, because after
+another root it may get another input.
+
+The counters of a reset node start anew: upstreams inside the set are pending again, those outside count as they ended.
+Which nodes start at once follows from the counters by the ordinary rule, so a re-drive has no separate start path.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from holdfast.errors import Conflict, NotFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """One node of the next generation: blocked, with these counters, and what they decide."""
+    """One node of the next generation: blocked, with these counters and the decision that they imply."""
 
     node: str
     counts: UpstreamCounts
@@ -31,9 +34,9 @@ class Reset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Everything to reset, in topological order. Without roots there is nothing to re-drive.
+    """All nodes to reset, in topological order. Without roots there is nothing to re-drive.
 
-    `unmoved` are the roots before which nothing is reset: they get the same input again.
+    `unmoved` are the roots with no reset upstream: they get the same input again.
     """
 
     roots: tuple[str, ...] = ()
@@ -48,11 +51,11 @@ def redrive(
     retrying: Collection[str] = (),
     only: str | None = None,
 ) -> Redrive:
-    """Plan the re-drive of a run. `states` gives every node; names that the definition lost are ignored.
+    """Plan the re-drive of a run. `states` has every node; names that the definition no longer has are ignored.
 
-    `retrying` names the failed nodes whose retry still waits. `only` retries one node and what is downstream of it:
-    `NotFound` if there is none such, `Conflict` unless it is over, not canceled, its upstreams let it run, and nothing
-    under way uses what it returned.
+    `retrying` names the failed nodes whose retry is pending. `only` retries one node and everything downstream of it.
+    Raises `NotFound` if there is no such node, and `Conflict` unless it has ended, is not canceled, its upstreams let
+    it run, and no node in progress uses its output.
     """
     plan = _Plan(definition, states, retrying)
     if only is None:
@@ -66,7 +69,7 @@ _UNDER_WAY = frozenset({TaskState.QUEUED, TaskState.RUNNING})
 
 
 class _Plan:
-    """The set under construction."""
+    """A re-drive set under construction."""
 
     __slots__ = ("_found", "_graph", "_nodes", "_retrying", "_roots", "_states")
 
@@ -107,7 +110,7 @@ class _Plan:
         return Redrive(roots=tuple(self._roots), unmoved=unmoved, resets=resets)
 
     def _take(self, root: str) -> None:
-        """Add a root and walk downstream; nothing lies behind a node that keeps its end or its attempt."""
+        """Add a root and walk downstream, stopping at nodes that keep their end or their attempt."""
         self._roots.append(root)
         self._found.add(root)
         pending = [root]
@@ -118,7 +121,7 @@ class _Plan:
                     pending.append(name)
 
     def _under_way_behind(self) -> str | None:
-        """A node that goes on with what the set returned before."""
+        """Return a node in progress that uses an output of the set."""
         behind = (name for one in self._graph.order if one in self._found for name in self._graph.downstream[one])
         return next((name for name in behind if self._states.get(name) in _UNDER_WAY or name in self._retrying), None)
 

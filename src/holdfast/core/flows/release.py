@@ -1,16 +1,15 @@
-"""When a blocked node goes: a decision on four counters, never on the upstreams themselves.
+"""Release rule of a blocked node: a decision on four counters, never on the upstreams themselves.
 
-Each upstream is pending until it ends, then counts as succeeded (completed), skipped, or failed (failed for good,
-upstream_failed, canceled: nothing will come of it any more). Every way the counters can grow leads to the same end,
-whatever the order in which upstreams end:
+Each upstream is pending until it ends. Then it counts as succeeded (completed), skipped, or failed (failed for good,
+upstream_failed, canceled: it will produce no output). The result does not depend on the order in which upstreams end:
 
-- all_success: one failed upstream is enough for upstream_failed; once none is pending, a skipped one skips the node,
-  otherwise it runs. So a skipped branch skips what needs it, and a failure is never hidden behind a skip.
+- all_success: one failed upstream is enough for upstream_failed. Once none is pending, a skipped one skips the node;
+  otherwise it runs. So a skipped branch skips the nodes that need it, and a skip never hides a failure.
 - all_done: runs once none is pending, however they ended.
-- one_success: runs with the first success; once none is pending and none succeeded, upstream_failed if one failed,
-  else skipped.
+- one_success: runs with the first success. Once none is pending and none succeeded, it is upstream_failed if one
+  failed, else skipped.
 
-A node without upstreams runs. Only a blocked node is decided on, so what ends later changes nothing.
+A node without upstreams runs. Only a blocked node is decided on, so later ends change nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from holdfast.core.tasks.states import TaskState
 
 
 class Release(StrEnum):
-    """What becomes of a blocked node."""
+    """The decision about a blocked node."""
 
     WAIT = "wait"
     RUN = "run"
@@ -42,11 +41,11 @@ RELEASE_STATES: Mapping[Release, TaskState] = MappingProxyType(
         Release.UPSTREAM_FAILED: TaskState.UPSTREAM_FAILED,
     }
 )
-"""The state in which each decision leaves a node; a condition that does not hold turns RUN into SKIP."""
+"""The state in which each decision leaves a node; a false condition turns RUN into SKIP."""
 
 
 class Counter(StrEnum):
-    """The counter that an ended upstream moves to from `pending`."""
+    """The counter to which an ended upstream moves from `pending`."""
 
     SUCCEEDED = "succeeded"
     SKIPPED = "skipped"
@@ -62,12 +61,12 @@ COUNTERS: Mapping[TaskState, Counter] = MappingProxyType(
         TaskState.CANCELED: Counter.FAILED,
     }
 )
-"""How each end counts; `failed` only without a retry. States that are no end have no counter."""
+"""The counter for each end; `failed` only without a pending retry. Other states have no counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamCounts:
-    """A node's upstreams by how they ended."""
+    """The upstreams of a node, counted by how they ended."""
 
     pending: int = 0
     succeeded: int = 0
@@ -76,7 +75,9 @@ class UpstreamCounts:
 
     @classmethod
     def of(cls, states: Iterable[TaskState | None]) -> UpstreamCounts:
-        """Count upstreams from scratch; None stands for one that is not over, such as a failed one with a retry."""
+        """Count upstreams from scratch; None stands for one that has not ended, such as a failed one with a pending
+        retry.
+        """
         tally = dict.fromkeys(("pending", *Counter), 0)
         for state in states:
             counter = None if state is None else COUNTERS.get(state)
@@ -90,7 +91,7 @@ class UpstreamCounts:
 
 
 def release(rule: TriggerRule, counts: UpstreamCounts) -> Release:
-    """Decide what becomes of a blocked node."""
+    """Decide about a blocked node."""
     is_over = counts.pending == 0
     match rule:
         case TriggerRule.ALL_SUCCESS:

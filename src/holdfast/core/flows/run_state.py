@@ -1,9 +1,9 @@
-"""The states of a run, and which may follow which.
+"""States of a run and their transitions.
 
-A run is over when none of its tasks is pending (blocked, queued, running, failed with a retry waiting). It fails only
-if some task is `failed`; upstream_failed, skipped and canceled tasks alone do not fail it. Cancelling the run itself
-makes it canceled, whatever its tasks did. A verdict is written once per generation; only a re-drive opens the next.
-The rule stands where the last open node is counted, in the statement `advance_runs`; the tests hold it to a model.
+A run is over when none of its tasks is pending (blocked, queued, running, failed with a pending retry). It fails only
+if a task is `failed`; upstream_failed, skipped and canceled tasks alone do not fail it. Canceling the run makes it
+canceled, whatever its tasks did. The final state is written once per generation; only a re-drive starts the next one.
+The statement `advance_runs` implements the rule, where it counts the last open node; the tests compare it with a model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 
 class RunState(StrEnum):
-    """Where a run stands, as every public surface shows it."""
+    """The state of a run, as every public interface shows it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -34,17 +34,17 @@ RUN_REDRIVE_TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyTy
         RunState.COMPLETED: frozenset({RunState.QUEUED, RunState.RUNNING}),
     }
 )
-"""What only a re-drive does: it reopens a run, in a new generation; one that kept something completed runs on. A
-completed run reopens when one of its nodes is retried by name; a canceled run never does."""
+"""Transitions that only a re-drive makes. It reopens a run in a new generation; a run that keeps completed nodes
+becomes running. A completed run reopens when one of its nodes is retried by name; a canceled run never does."""
 
 RUN_TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
-        # A claim does not touch its run, so the first settled task may also be the last.
+        # A claim does not update its run, so the first settled task may also be the last.
         RunState.QUEUED: frozenset(RunState) - {RunState.QUEUED},
         RunState.RUNNING: frozenset(RunState) - {RunState.QUEUED, RunState.RUNNING},
-        # Tasks that were running when the run was paused still end, and may be the last.
+        # Tasks that were running when the run was paused still end, and one may be the last.
         RunState.PAUSED: frozenset(RunState) - {RunState.PAUSED},
-        # A task that failed for good stays failed within its generation: no way to completed but a re-drive.
+        # A task that failed for good stays failed within its generation, so only a re-drive leads to completed.
         RunState.BLOCKED: frozenset(RunState) - {RunState.BLOCKED, RunState.COMPLETED},
         RunState.COMPLETED: RUN_REDRIVE_TRANSITIONS[RunState.COMPLETED],
         RunState.FAILED: RUN_REDRIVE_TRANSITIONS[RunState.FAILED],

@@ -1,4 +1,4 @@
-"""Order and reach of a directed graph, in linear time and always the same way for the same input."""
+"""Topological order and reachability of a directed graph, deterministic and in linear time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Neighbours = Mapping[str, Sequence[str]]
 
 
 def topological(names: Sequence[str], upstream: Neighbours, downstream: Neighbours) -> tuple[str, ...]:
-    """Put every node after its upstreams, ties in the order of `names`; what lies on or behind a cycle is left out."""
+    """Order every node after its upstreams, ties in the order of `names`; nodes on or behind a cycle are left out."""
     pending = {name: len(upstream[name]) for name in names}
     order = [name for name in names if not pending[name]]
     for name in order:
@@ -20,7 +20,7 @@ def topological(names: Sequence[str], upstream: Neighbours, downstream: Neighbou
 
 
 def cycle_among(names: Sequence[str], upstream: Neighbours) -> tuple[str, ...]:
-    """Name one cycle, in the direction of its edges; `names` are nodes that no topological order reached."""
+    """Return one cycle in the direction of its edges; `names` are the nodes that no topological order reached."""
     left = set(names)
     seen: dict[str, int] = {}
     walk: list[str] = []
@@ -33,7 +33,7 @@ def cycle_among(names: Sequence[str], upstream: Neighbours) -> tuple[str, ...]:
 
 
 def reachable(roots: Iterable[str], downstream: Neighbours) -> set[str]:
-    """Collect the roots and everything downstream of them."""
+    """Return the roots and everything downstream of them."""
     found = set(roots)
     pending = list(found)
     while pending:

@@ -1,4 +1,4 @@
-"""What a waiting node waits for, in words, and the commands that answer it."""
+"""Descriptions of what a waiting node waits for, and the commands that answer it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.values.duration import human
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFacts:
-    """What a node waits for: an event by its name and key, or somebody's approval."""
+    """What a node waits for: an event by name and key, or a person's approval."""
 
     name: str
     key: str
@@ -22,12 +22,12 @@ class WaitFacts:
 
     @property
     def event_key(self) -> str | None:
-        """The key that was given to the event besides its name."""
+        """The key of the event, without its name; None if it has none."""
         return self.key.removeprefix(f"{self.name}:") if self.key.startswith(f"{self.name}:") else None
 
 
 def answers_to(wait: WaitFacts, run_id: str, node: str) -> tuple[str, ...]:
-    """The commands that end a wait, as they are typed."""
+    """Return the commands that end a wait."""
     if wait.is_approval:
         place = f"{run_id} {shlex.quote(node)}"
         return f"holdfast run approve {place}", f"holdfast run reject {place} --reason TEXT"
@@ -36,12 +36,12 @@ def answers_to(wait: WaitFacts, run_id: str, node: str) -> tuple[str, ...]:
 
 
 def wait_code(wait: WaitFacts) -> str:
-    """What programs read of a wait."""
+    """Return the machine-readable code of a wait."""
     return "waiting_for_approval" if wait.is_approval else "waiting_for_event"
 
 
 def waited_for(wait: WaitFacts, at: datetime) -> str:
-    """What a node waits for, and how long."""
+    """Describe what a node waits for and until when."""
     what = "somebody's approval" if wait.is_approval else f"the event {wait.name}"
     key = f" (key {one_line(wait.key)})" if not wait.is_approval and wait.key != wait.name else ""
     if wait.deadline is None:

@@ -1,6 +1,6 @@
-"""Workers: how long one may say nothing before nobody counts on it.
+"""Worker liveness: how long a worker may be silent before it counts as lost.
 
-The same rule for whoever asks: the pass that shows workers as lost, `why`, the gate of a campaign and `doctor`.
+The same rule serves the pass that marks workers as lost, `why`, the version gate of a campaign, and `doctor`.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ SILENT_SECONDS_MIN = 30.0
 
 
 def silent_seconds(lease_seconds: float) -> float:
-    """Three leases, each of which outlives three heartbeats; half a minute where leases are short."""
+    """Return three leases, each longer than three heartbeat intervals, but at least half a minute."""
     return max(SILENT_SECONDS_MIN, 3 * lease_seconds)

@@ -1,4 +1,4 @@
-"""Who may do what: what a route demands, the roles people and programs have, and the one table between them."""
+"""Access control: what a route demands, the roles of people and programs, and the table between them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Access(StrEnum):
     ADMIN = "admin"
     WORKER = "worker"
     ATTEMPT = "attempt"
-    """A worker, or whoever runs the one attempt it is about."""
+    """A worker, or the holder of a capability for the attempt in question."""
 
 
 class Role(StrEnum):
-    """What somebody known is."""
+    """The role of an authenticated caller."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -39,12 +39,12 @@ ROLES: Mapping[Role, frozenset[Access]] = MappingProxyType(
         Role.WORKER: frozenset({Access.WORKER, Access.ATTEMPT}),
     }
 )
-"""People see and steer; workers work. Nobody does both, so a stolen worker token reads no dashboard."""
+"""People read and operate; workers run tasks. No role does both, so a stolen worker token cannot read the dashboard."""
 
 EVERYTHING = frozenset(Access)
 
 UNPRIVILEGED = frozenset({Access.PUBLIC, Access.VIEWER})
-"""Who is refused at other routes is in the audit log."""
+"""Access levels whose refusals are not recorded in the audit log; refusals at other routes are."""
 
 
 def valid_role(role: object) -> Role:
@@ -61,24 +61,26 @@ def valid_role(role: object) -> Role:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRight:
-    """What a caller of the worker contract may do: serve these queues (None: all), as workers of its own token."""
+    """What a caller of the worker API may do: serve these queues (None: all), as workers of its own token."""
 
     queues: Collection[str] | None = None
     token_id: str = ""
 
     def require(self, worker_id: int, *, queues: Collection[str] | None, token_id: str) -> None:
-        """Refuse to speak for a worker that registered with another token, or for other queues."""
+        """Refuse to act for a worker that registered with another token, or for other queues."""
         if token_id != self.token_id:
             raise unknown_worker(worker_id)
         require_queues(self.queues, queues)
 
 
 ANY_WORKER = WorkerRight()
-"""A caller that came without a token: the test kit, or a developer on this machine."""
+"""A caller without a token: the test kit, or a developer on this machine."""
 
 
 def unknown_worker(worker_id: int) -> Conflict:
-    """A worker that is not registered, has left, or belongs to another token: the answers are the same."""
+    """Build the error for a worker that is not registered, has left, or belongs to another token: the same for all
+    three.
+    """
     return Conflict(
         f"Worker {worker_id} is not registered, or has left.",
         code="worker_not_registered",
@@ -88,7 +90,7 @@ def unknown_worker(worker_id: int) -> Conflict:
 
 
 def require_queues(allowed: Collection[str] | None, queues: Collection[str] | None) -> None:
-    """Refuse a worker that would serve a queue beyond those it is allowed. No queues named means every queue."""
+    """Refuse a worker that would serve a queue beyond the allowed ones. `queues` None means every queue."""
     if allowed is None:
         return
     beyond = ["every queue"] if queues is None else sorted(set(queues) - set(allowed))

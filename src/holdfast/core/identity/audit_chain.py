@@ -1,7 +1,8 @@
-"""The audit chain: what a row's hash covers, and how a chain of rows is checked.
+"""Audit chain: the fields that a row's hash covers, and the check of a chain of rows.
 
-A row's hash is SHA-256 over its fields and the hash before it, each field with its length in front, so no two different
-rows encode alike. `verify` in SQL recomputes it by the same rule (`invariants/audit.sql`), apart from this code.
+A row's hash is SHA-256 over its fields and the previous hash, each field with its length in front, so that no two
+different rows have the same encoding. `verify` recomputes it in SQL by the same rule (`invariants/audit.sql`),
+independent of this code.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 GENESIS = bytes(32)
-"""What the first row of a chain follows."""
+"""The hash that the first row of a chain follows."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -35,7 +36,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainLink:
-    """A record as it hangs in its chain."""
+    """A record with its own hash and the previous one."""
 
     record: AuditRecord
     prev_hash: bytes
@@ -44,7 +45,7 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainHead:
-    """The end of a chain as kept apart from it."""
+    """The end of a chain, stored separately from its rows."""
 
     seq: int
     hash: bytes
@@ -52,7 +53,7 @@ class ChainHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """A hash somebody noted earlier; without `seq` it may be any row's."""
+    """A hash that was noted earlier; without `seq` it may be any row's."""
 
     hash: bytes
     seq: int | None = None
@@ -60,7 +61,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainBreak:
-    """The first row at which a chain is not what was written, and in which way."""
+    """The first row at which a chain differs from what was written, and how."""
 
     seq: int
     code: str
@@ -68,7 +69,7 @@ class ChainBreak:
 
 
 def digest(record: AuditRecord, prev_hash: bytes) -> bytes:
-    """The hash of a record that follows `prev_hash`."""
+    """Return the hash of a record that follows `prev_hash`."""
     fields = (
         str(record.tenant_id),
         str(record.seq),
@@ -90,15 +91,15 @@ def digest(record: AuditRecord, prev_hash: bytes) -> bytes:
 
 
 class ChainCheck:
-    """Walks one chain, page by page, and stops at the first row that is not what was written."""
+    """Checks one chain page by page and stops at the first row that differs from what was written."""
 
     def __init__(self, anchors: Iterable[Anchor] = ()) -> None:
         self.end = ChainHead(seq=0, hash=GENESIS)
-        """The last row found sound."""
+        """The last row that was found intact."""
         self._anchors = [one for one in anchors if not _is_met(one, self.end)]
 
     def follow(self, links: Iterable[ChainLink]) -> ChainBreak | None:
-        """Check rows in their order, after those checked before."""
+        """Check the next rows in order."""
         for link in links:
             if (found := self._check(link)) is not None:
                 return found
@@ -125,7 +126,7 @@ class ChainCheck:
         return None
 
     def close(self, head: ChainHead | None) -> ChainBreak | None:
-        """After the last row: it must be the one the head names, and every anchor must have been met."""
+        """After the last row, check that it is the one the head names and that every anchor was met."""
         end, kept = self.end, head or ChainHead(seq=0, hash=GENESIS)
         if kept.seq > end.seq:
             rows = f"Row {kept.seq}" if kept.seq == end.seq + 1 else f"Rows {end.seq + 1} to {kept.seq}"

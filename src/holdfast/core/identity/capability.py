@@ -1,8 +1,8 @@
-"""Capability tokens: the right to beat for, and to settle, one attempt and nothing else.
+"""Capability tokens: the right to send heartbeats for one attempt and to settle it, and nothing else.
 
-`hfc_CLAIM_MAC`: the claim names tenant, task, attempt, the second it ends and the API token under which the task was
-claimed, and the MAC is HMAC-SHA-256 under a secret of this installation. It says who asks, as long as that token is in
-use; whether the attempt still holds its lease is decided by the fence, as for everybody.
+`hfc_CLAIM_MAC`: the claim contains tenant, task, attempt, the second at which it ends and the API token under which the
+task was claimed. The MAC is HMAC-SHA-256 under a secret of this installation. The token identifies the caller as long
+as that API token is in use. Whether the attempt still has its lease is decided by the fence, as for every caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"hfc_([0-9]{1,10}\.[0-9]{1,18}\.[0-9]{1,10}\.[0-9]{1,12}(?:
 
 
 class Capability(NamedTuple):
-    """What a capability token says. `ends` is in seconds since 1970; `token_id` is empty without an API token."""
+    """The content of a capability token. `ends` is in seconds since 1970; `token_id` is empty without an API token."""
 
     tenant_id: int
     task_id: int
@@ -32,18 +32,18 @@ class Capability(NamedTuple):
 
 
 def end_of(lease_expires_at: datetime, timeout_seconds: float | None) -> int:
-    """When the capability of an attempt ends: some time after the lease and the attempt's own limit do."""
+    """Return when the capability of an attempt ends: `SPARE` after its lease plus the attempt's own timeout."""
     return int((lease_expires_at + timedelta(seconds=timeout_seconds or 0) + SPARE).timestamp())
 
 
 def seal(capability: Capability, secret: bytes) -> str:
-    """The capability as text that only this installation can have made."""
+    """Sign a capability, so that only this installation can have made it."""
     claim = ".".join(str(part) for part in capability if part != "")
     return f"{PREFIX}{claim}_{_mac(claim, secret)}"
 
 
 def unseal(text: str, secret: bytes, *, at: float) -> Capability | None:
-    """What a token says, if this installation made it and it has not ended; else nothing."""
+    """Return a token's content if this installation signed it and it has not ended; else None."""
     found = _TOKEN.fullmatch(text)
     if found is None or not hmac.compare_digest(found[2], _mac(found[1], secret)):
         return None

@@ -1,7 +1,7 @@
-"""ID tokens of OpenID Connect: whom we believe, what their tokens must say, and who that makes the bearer.
+"""OpenID Connect ID tokens: trusted issuers, required claims, and the person that a token identifies.
 
-A person is (issuer, subject), never an e-mail address: addresses change hands. Signature, expiry, issuer and audience
-are checked before anything here is asked; this decides what a genuine token is worth.
+A person is (issuer, subject), never an e-mail address, because addresses change owners. Signature, expiry, issuer and
+audience are checked before; this module decides what a genuine token grants.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.errors import Forbidden, InvalidSettings, Unauthorized
 
 GOOGLE = "https://accounts.google.com"
 GOOGLE_ISSUERS = frozenset({GOOGLE, "accounts.google.com"})
-"""Google writes its name in both ways."""
+"""Google uses both spellings."""
 
 ALGORITHMS = ("RS256", "ES256")
 LEEWAY_SECONDS = 60
@@ -23,12 +23,12 @@ SUBJECT_CHARACTERS_MAX = 128
 ISSUER_CHARACTERS_MAX = 100
 
 _SENT_ALONG = ("jku", "x5u", "jwk", "x5c", "crit", "b64")
-"""Header fields by which a token would bring its own key or its own rules."""
+"""Header fields by which a token would supply its own key or its own rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """One issuer we believe: its spellings, our names there, and where its keys are."""
+    """A trusted issuer: its spellings, the accepted audiences, and the URL of its keys."""
 
     issuer: str
     spellings: frozenset[str]
@@ -39,7 +39,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Who signed in."""
+    """A person who signed in."""
 
     issuer: str
     subject: str
@@ -48,12 +48,12 @@ class Person:
 
     @property
     def actor(self) -> str:
-        """Their name in the audit log: what the issuer never gives to anybody else."""
+        """The person's name in the audit log: an identifier that the issuer never reassigns."""
         return f"oidc:{self.issuer.removeprefix('https://')}#{self.subject}"
 
 
 def provider(*, issuer: str, audiences: tuple[str, ...], domains: tuple[str, ...], keys_url: str | None) -> Provider:
-    """A provider, or `InvalidSettings` saying what it lacks."""
+    """Build a provider; raise `InvalidSettings` naming what is missing."""
     if len(issuer) > ISSUER_CHARACTERS_MAX or not issuer.startswith(("https://", "http://")):
         raise _unfit(f"The issuer {issuer[:80]!r} is not an address.", "Set HOLDFAST_OIDC_ISSUER as its tokens say it.")
     if not audiences:
@@ -70,7 +70,9 @@ def provider(*, issuer: str, audiences: tuple[str, ...], domains: tuple[str, ...
 
 
 def key_named(header: Mapping[str, Any]) -> tuple[str, str]:
-    """The algorithm and the key that a token's header names; `Unauthorized` if it wants more than to name them."""
+    """Return the algorithm and key id from a token's header; `Unauthorized` if it tries to supply its own key
+    or rules.
+    """
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS or not isinstance(kid, str) or not kid:
         raise not_believed("it names no key of ours")
@@ -82,7 +84,9 @@ def key_named(header: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
-    """The person a genuine token stands for; `Unauthorized` for another kind of token, `Forbidden` for a stranger."""
+    """Return the person of a genuine token; `Unauthorized` for another kind of token, `Forbidden` for an unknown
+    account.
+    """
     if claims.get("token_use", "id") != "id" or claims.get("typ", "ID") != "ID":
         raise not_believed("it is not an ID token")
     if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in asked.audiences:
@@ -103,7 +107,7 @@ def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
 
 
 def not_believed(why: str) -> Unauthorized:
-    """The answer to a token that is not what it should be."""
+    """Build the error for an ID token that is not accepted."""
     return Unauthorized(f"The ID token is not accepted: {why}.", advice="Sign in again.")
 
 

@@ -1,8 +1,9 @@
-"""When an action stops being tried because it keeps failing, and how it is tried again: a circuit breaker.
+"""Circuit breaker per action: stops attempts of an action that keeps failing, and closes again after trials.
 
-Closed lets everything through and counts. Enough failures open it: nothing starts. After a while it is half-open: a
-few single trials start; one that fails opens it again, and when all of them passed it is closed. Only failures that a
-retry could mend count: whoever refuses bad input is not broken. Lost attempts say nothing about the action.
+A closed breaker admits every attempt and counts results. Enough failures open it, and no attempt starts. After a while
+it is half-open: a few trial attempts start. One failed trial opens it again; when all trials passed, it closes. Only
+failures that a retry could fix count, because an action that rejects bad input is not broken. Lost attempts do not
+count, because they say nothing about the action.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CIRCUIT_TRANSITIONS: Mapping[CircuitState, frozenset[CircuitState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """When an action's breaker opens and how it closes. Durations may be written `"60s"`."""
+    """When an action's breaker opens and how it closes. Durations may be written as `"60s"`."""
 
     share: float = 0.5
     attempts_min: int = 20
@@ -62,7 +63,7 @@ class Breaker:
 
     @classmethod
     def of(cls, given: object) -> Breaker | None:
-        """Read what an action declares: nothing, `True` for the defaults, a mapping of fields, or a `Breaker`."""
+        """Read an action's declaration: nothing, `True` for the defaults, a mapping of fields, or a `Breaker`."""
         match given:
             case None | False:
                 return None
@@ -77,24 +78,27 @@ class Breaker:
 
 
 def trips(breaker: Breaker, window: Window) -> bool:
-    """Whether what was counted opens a closed breaker."""
+    """Return whether the counts of the window open a closed breaker."""
     return window.whole >= breaker.attempts_min and window.part >= breaker.share * window.whole
 
 
 def trial_room(breaker: Breaker, *, passed: int, running: int) -> int:
-    """How many more trials a half-open breaker may start; one at least is out, or nothing would ever close it."""
+    """Return how many more trials a half-open breaker may start.
+
+    At least one may be running, or it could never close.
+    """
     return max(0, max(1, breaker.trials - passed) - running)
 
 
 def after_trials(breaker: Breaker, *, passed: int, failed: int) -> CircuitState:
-    """Where trials leave a half-open breaker; `passed` counts all of this half-open spell."""
+    """Return the state of a half-open breaker after trials; `passed` counts all trials since it became half-open."""
     if failed:
         return CircuitState.OPEN
     return CircuitState.CLOSED if passed >= breaker.trials else CircuitState.HALF_OPEN
 
 
 def valid_share(what: str, share: object) -> float:
-    """A share as a number above 0 and up to 1; `"20%"` is one too."""
+    """Return a share as a number above 0 and up to 1; `"20%"` is accepted too."""
     number = share
     if isinstance(share, str) and share.strip().endswith("%"):
         try:
@@ -111,7 +115,7 @@ def valid_share(what: str, share: object) -> float:
 
 
 def known_fields(what: str, kind: type, given: Mapping[Any, Any]) -> dict[str, Any]:
-    """The given mapping, if it names only fields of `kind`."""
+    """Return the given mapping if it contains only fields of `kind`."""
     names = [field.name for field in fields(kind)]
     if unknown := [str(name) for name in given if name not in names]:
         raise Invalid(

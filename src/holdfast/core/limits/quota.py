@@ -1,8 +1,8 @@
-"""How many retries there may be: per window, and as a share of the first attempts in it.
+"""Retry quotas: limits on retries per window and as a share of the first attempts in it.
 
-Quotas are asked where a retry becomes claimable, so a retry that is held back costs its task nothing. Whoever finds no
-room is told when to come again; those times are spread at the pace of the quota, so that a storm of held-back retries
-is looked at once and not at every turn. The count alone decides who goes; the times are only good manners.
+Quotas are checked when a retry becomes claimable, so a delayed retry costs its task nothing. A retry that finds no room
+gets a time for its next check. These times are spread at the rate of the quota, so that a storm of delayed retries is
+not checked on every pass. Only the count decides which retries go; the times merely reduce checks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from holdfast.errors import Invalid
 
 SHARE_DEFAULT = 0.2
 WINDOWS_AHEAD_MAX = 10
-"""Nobody waits longer than that many windows before being looked at again."""
+"""A delayed retry is checked again after at most this many windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """At most `retries` per window, at most `share` of its first attempts, or both; without either, a share of 20 %.
 
-    A share always allows one retry per window, so that a lone failure does not wait for other work for ever.
+    A share always allows one retry per window, so that a single failure need not wait for other work.
     """
 
     retries: int | None = None
@@ -47,7 +47,7 @@ class Quota:
 
     @classmethod
     def of(cls, given: object) -> Quota | None:
-        """Read what an action declares: nothing, `True` for the default share, a mapping of fields, or a `Quota`."""
+        """Read an action's declaration: nothing, `True` for the default share, a mapping of fields, or a `Quota`."""
         match given:
             case None | False:
                 return None
@@ -61,7 +61,7 @@ class Quota:
                 raise _refusal("declaration", given, "it must be true or hold the fields of a quota")
 
     def allowance(self, first_attempts: int) -> int:
-        """How many retries a window with that many first attempts may hold."""
+        """Return how many retries a window with that many first attempts may contain."""
         counted = COUNT_MAX if self.retries is None else self.retries
         shared = COUNT_MAX if self.share is None else max(1, math.floor(self.share * first_attempts + 1e-9))
         return min(counted, shared)
@@ -76,7 +76,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meter:
-    """One quota with what it counted. `booked_seconds`: how far ahead of now its held-back retries are spread."""
+    """One quota with its counts. `booked_seconds` is how far ahead of now its delayed retries are already spread."""
 
     quota_id: int
     quota: Quota
@@ -99,7 +99,9 @@ class Meter:
 
 @dataclass(slots=True)
 class Admission:
-    """Who may go (`admitted`), who comes again in how many seconds (`held`), and what quotas must remember."""
+    """Retries that may go (`admitted`), seconds until the others are checked again (`held`), and updates of
+    the quotas.
+    """
 
     admitted: list[int] = field(default_factory=list)
     held: dict[int, float] = field(default_factory=dict)
@@ -108,7 +110,7 @@ class Admission:
 
 
 def admit(due: Sequence[tuple[int, int]], meters: Sequence[Meter]) -> Admission:
-    """Let due retries (task, lane) go, the first ones first, while every quota of their lane has room."""
+    """Admit due retries (task, lane) in order while every quota of their lane has room."""
     answer = Admission()
     rooms = {meter.quota_id: meter.room for meter in meters}
     paces = {meter.quota_id: _Pace(meter) for meter in meters}
@@ -130,7 +132,7 @@ def admit(due: Sequence[tuple[int, int]], meters: Sequence[Meter]) -> Admission:
 
 
 class _Pace:
-    """Times for those held back: one after another at the quota's own rate, round and round within a few windows."""
+    """Assigns check times to delayed retries, at the quota's rate, wrapping around after a few windows."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -141,7 +143,7 @@ class _Pace:
 
     def next(self) -> float:
         if self._first is None:
-            # What this pass admits fills the window too: nobody has a chance before the oldest of it leaves.
+            # Retries admitted in this pass fill the window too, so no room appears before the oldest of them leaves it.
             self._first = self._meter.next_slot_seconds or self._meter.window.seconds
             self._at = max(self._first, min(self._meter.booked_seconds, self._last))
         self._at += self._step

@@ -1,7 +1,7 @@
-"""Patience with unknown credentials: a few at once, then a few a minute, for each address. Time comes in as a value.
+"""Token bucket per client address for failed credential checks (burst 10, refill 1 per 6 s). Time is an argument.
 
-A try is paid before it is looked at and given back if it was right, so a thousand at once are not better than one by
-one. Bounded: of more addresses than it keeps, the one that was quiet longest is forgotten.
+A check spends a token first and gets it back if the credential was right. So a thousand concurrent guesses gain nothing
+over consecutive ones. Memory is bounded: beyond `ADDRESSES_MAX`, the address unused for longest is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ADDRESSES_MAX = 10_000
 
 
 class TokenBucket:
-    """What is left of it for each address: a bucket that fills up again."""
+    """Tokens left per address; a bucket refills over time."""
 
     def __init__(
         self, *, burst: int = BURST, per_second: float = PER_SECOND, addresses_max: int = ADDRESSES_MAX
@@ -26,7 +26,7 @@ class TokenBucket:
         return len(self._left)
 
     def spend(self, address: str, at: float) -> float:
-        """Pay for one try: 0 if there was enough for it, else how many seconds to wait."""
+        """Spend one token; return 0 if there was one, else the seconds to wait."""
         left = self._now(address, at)
         if left < 1:
             return (1 - left) / self._per_second
@@ -34,7 +34,7 @@ class TokenBucket:
         return 0.0
 
     def refund(self, address: str, at: float) -> None:
-        """Give a try back: it was right."""
+        """Give a token back after a successful check."""
         self._keep(address, self._now(address, at) + 1, at)
 
     def _now(self, address: str, at: float) -> float:

@@ -1,7 +1,8 @@
-"""What was counted lately: a sliding window of twelve slices, as breakers and quotas look at it.
+"""Sliding window of twelve slices that breakers and quotas count in.
 
-Slices are numbered from the epoch, so every process names the same one. A slice counts until it is over and a whole
-window has passed: what a window says is never less than what happened in that time, and at most a twelfth older.
+Slices are numbered from the epoch, so every process uses the same ones. A slice counts until it is over and a whole
+window has passed. So a window never counts less than what happened in its time, and the events that it counts are at
+most a twelfth of a window too old.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ SLICES = 12
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One slice: how much was counted in all, and how much of it was of the counted kind."""
+    """One slice: how many events were counted in all (`whole`), and how many were of the watched kind (`part`)."""
 
     number: int
     whole: int
@@ -24,7 +25,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The slices of one guard as of `at` (seconds since the epoch); those that are over count no more."""
+    """The slices of one breaker or quota as of `at` (seconds since the epoch); expired slices do not count."""
 
     seconds: float
     at: float
@@ -43,7 +44,7 @@ class Window:
         return sum(one.part for one in self._counted())
 
     def seconds_until_below(self, limit: int) -> float:
-        """How long until fewer than `limit` of the counted kind are left, if none is added."""
+        """Return the seconds until `part` falls below `limit` if no event is added."""
         left = self.part
         if left < limit:
             return 0.0
@@ -55,5 +56,5 @@ class Window:
 
     def _counted(self) -> list[Slice]:
         now = math.floor(self.at / self.slice_seconds)
-        # A slice of the future is a leftover of a clock that stepped back.
+        # A slice in the future is left over from before the clock was set back.
         return [one for one in self.slices if now - SLICES <= one.number <= now]

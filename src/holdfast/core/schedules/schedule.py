@@ -1,9 +1,9 @@
-"""When a schedule fires: its slots after an instant, as pure functions of a calendar and a zone.
+"""Firing times of schedules: the slots after an instant, as pure functions of a calendar and a zone.
 
-A slot is an instant. Cron names local times; the zone makes instants of them. A fixed local time (`30 2 * * *`) fires
-once a day whatever the clocks do: one that does not exist fires at the first instant after the gap, one that occurs
-twice fires the first time. A cron whose hour field begins with a star (`*/15 * * * *`) means "again and again": it
-fires whenever the clock on the wall matches, so an hour that comes twice fires twice and a missing one not at all.
+A slot is an instant. Cron names local times, and the zone converts them to instants. A fixed local time (`30 2 * * *`)
+fires once a day whatever the clocks do: a time that does not exist fires at the first instant after the gap, and a time
+that occurs twice fires the first time. A cron whose hour field begins with a star (`*/15 * * * *`) is recurring: it
+fires whenever the local clock matches, so an hour that occurs twice fires twice and a missing hour not at all.
 Intervals count from 1970-01-01 00:00 UTC, so every process agrees on them and a restart does not shift them.
 """
 
@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 
 Calendar = Callable[[datetime], Iterator[datetime]]
-"""The local times a cron expression names, in order, strictly after a given one. Without zones."""
+"""Yields the local times that a cron expression names, in order, strictly after a given one. Without zones."""
 
 NEWEST_MAX = 100
-"""How many due slots are judged one by one; older ones are counted and judged together."""
+"""How many due slots are decided one by one; older ones are counted and decided together."""
 
 COUNT_MAX = 20_000
-"""How many due slots one look counts. After longer downtimes a further look goes on from there."""
+"""How many due slots one pass counts. After longer downtimes the next pass continues from there."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STRIDE = timedelta(days=7)
@@ -30,7 +30,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class Overlap(StrEnum):
-    """What happens to a slot while the previous firing is not over."""
+    """What happens to a slot while the previous firing has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -48,14 +48,14 @@ class Missed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron:
-    """Local times of a zone."""
+    """Firing at local times of a zone."""
 
     calendar: Calendar
     zone: tzinfo
     is_recurring: bool
 
     def slots_after(self, instant: datetime) -> Iterator[datetime]:
-        """The slots strictly after an instant, in UTC, without end or until the calendar has no more."""
+        """Yield the slots strictly after an instant, in UTC, until the calendar ends, if it does."""
         after = instant.astimezone(UTC)
         if self.is_recurring:
             return _recurring(self.calendar, self.zone, after)
@@ -64,13 +64,13 @@ class Cron:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Every so often. The zone is only for showing times to people."""
+    """Firing at a fixed interval. The zone is only used to display times."""
 
     step: timedelta
     zone: tzinfo = UTC
 
     def slots_after(self, instant: datetime) -> Iterator[datetime]:
-        """The slots strictly after an instant, in UTC, without end."""
+        """Yield the slots strictly after an instant, in UTC, without end."""
         number = (instant - _EPOCH) // self.step
         while True:
             number += 1
@@ -82,7 +82,7 @@ Timing = Cron | Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Older:
-    """Due slots beyond the newest: how many, from when to when."""
+    """Due slots before the newest ones: their count, first and last."""
 
     count: int
     first: datetime
@@ -91,9 +91,9 @@ class Older:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """The slots that have come: the newest one by one, those before them together, and the first one to come.
+    """The due slots: the newest one by one, those before them together, and the next slot to come.
 
-    `upcoming` is due as well where there were more than one look counts.
+    If more slots are due than one pass counts, `upcoming` is due as well.
     """
 
     older: Older | None
@@ -102,7 +102,7 @@ class Due:
 
 
 def due_slots(timing: Timing, first: datetime, now: datetime, decided: Collection[datetime] = ()) -> Due:
-    """The slots from `first`, which is one, to `now`, without those that were `decided` before."""
+    """Return the slots from `first`, which is one, to `now`, without the `decided` ones."""
     if isinstance(timing, Interval) and not decided and (now - first) // timing.step >= NEWEST_MAX:
         count = (now - first) // timing.step + 1 - NEWEST_MAX
         last = first + (count - 1) * timing.step
@@ -130,7 +130,7 @@ def due_slots(timing: Timing, first: datetime, now: datetime, decided: Collectio
 
 
 def first_undecided(timing: Timing, after: datetime, decided: Collection[datetime]) -> datetime | None:
-    """The first slot after an instant that nothing was decided about."""
+    """Return the first slot after an instant that is not decided yet."""
     return next((slot for slot in timing.slots_after(after) if slot not in decided), None)
 
 
@@ -154,13 +154,13 @@ def _fixed(calendar: Calendar, zone: tzinfo, after: datetime) -> Iterator[dateti
 
 
 def _recurring(calendar: Calendar, zone: tzinfo, after: datetime) -> Iterator[datetime]:
-    """Every instant whose local time matches: one stretch of constant offset after the other."""
+    """Yield every instant whose local time matches, one stretch of constant UTC offset after the other."""
     is_change = False
     while True:
         offset = _offset(after, zone)
         local = _local(after, zone)
         change: datetime | None = None
-        # A stretch includes the instant it begins with.
+        # A stretch includes the instant at which it begins.
         for one in calendar(local - _SECOND if is_change else local):
             instant = (one - offset).replace(tzinfo=UTC)
             change = _first_change(zone, after, instant)
@@ -174,7 +174,7 @@ def _recurring(calendar: Calendar, zone: tzinfo, after: datetime) -> Iterator[da
 
 
 def _first_instant(local: datetime, zone: tzinfo) -> datetime:
-    """When a local time occurs first; for one that does not exist, when the clock jumps over it."""
+    """Return when a local time first occurs; for one that does not exist, when the clock jumps over it."""
     instant = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if _local(instant, zone) == local:
         return instant
@@ -183,7 +183,10 @@ def _first_instant(local: datetime, zone: tzinfo) -> datetime:
 
 
 def _first_change(zone: tzinfo, after: datetime, until: datetime) -> datetime | None:
-    """The first instant in (after, until] with another offset than `after` has. Offsets change on whole seconds."""
+    """Return the first instant in (after, until] with another UTC offset than `after`.
+
+    Offsets change on whole seconds.
+    """
     offset = _offset(after, zone)
     low = after.replace(microsecond=0)
     while low < until:

@@ -1,7 +1,7 @@
-"""What becomes of the slots of a schedule: fire, wait, skip or miss, each with its cause and a sentence.
+"""Decisions about the slots of a schedule: fire, wait, skip or miss, each with its cause and a sentence.
 
-Pure: the slots that have come, how the schedule stands and the time go in; verdicts come out. Every slot gets one, so
-that nobody has to guess why something did not run.
+Pure: the due slots, the state of the schedule and the time go in; decisions come out. Every slot gets one, so that a
+user can always see why something did not run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATE_SECONDS = 60.0
 
 
 class SlotState(StrEnum):
-    """Where a slot stands."""
+    """The state of a slot."""
 
     FIRED = "fired"
     WAITING = "waiting"
@@ -29,11 +29,11 @@ class SlotState(StrEnum):
 
 
 SLOT_CODES = {SlotState.FIRED: "f", SlotState.WAITING: "w", SlotState.SKIPPED: "k", SlotState.MISSED: "m"}
-"""How the database writes them."""
+"""The codes stored in the database."""
 
 
 class Cause(StrEnum):
-    """Why a slot stands there."""
+    """Why a slot is in its state."""
 
     ON_TIME = "on_time"
     LATE = "late"
@@ -48,22 +48,22 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleState:
-    """How a schedule stands when its slots are judged."""
+    """The state of a schedule when its slots are decided."""
 
     overlap: Overlap
     missed: Missed
     max_waiting: int
     busy_with: str | None
-    """The firing that is not over, as people name it: `task 17`."""
+    """The firing that has not ended, for display: `task 17`."""
     waiting: tuple[datetime, ...] = ()
     """Slots that wait for it, oldest first."""
     paused: str | None = None
-    """By whom and why, where the schedule is paused."""
+    """By whom and why, if the schedule is paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDecision:
-    """What becomes of one slot, or of a row of them from `first` on that all fared alike."""
+    """The decision about one slot, or about consecutive slots from `first` on with the same result."""
 
     slot: datetime
     state: SlotState
@@ -75,7 +75,7 @@ class SlotDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDecisions:
-    """Verdicts in the order of their slots; which waiting slot goes now, and which wait no longer."""
+    """Decisions in slot order, the waiting slot that fires now, and the slots that no longer wait."""
 
     verdicts: tuple[SlotDecision, ...] = ()
     released: datetime | None = None
@@ -86,7 +86,7 @@ REPLACED = "A newer slot replaced it before it started."
 
 
 def judge(due: Due, standing: ScheduleState, now: datetime) -> SlotDecisions:
-    """Judge the slots that have come, and let go what waited if its turn is there."""
+    """Decide about the due slots, and release a waiting slot if its turn has come."""
     if standing.paused is not None:
         verdicts = _alike(due, due.newest, SlotState.SKIPPED, Cause.PAUSED, standing.paused)
         return SlotDecisions(verdicts=tuple(verdicts))
@@ -109,7 +109,7 @@ def judge(due: Due, standing: ScheduleState, now: datetime) -> SlotDecisions:
 
 
 def judge_by_hand(moment: datetime, standing: ScheduleState, reason: str) -> SlotDecisions:
-    """Judge a firing that a person asks for. A pause does not hold it back, the previous firing does."""
+    """Decide about a firing that a person requests. A pause does not delay it; the previous firing does."""
     due = Due(older=None, newest=(moment,), upcoming=None)
     judged = judge(due, replace(standing, paused=None), moment)
     [verdict] = judged.verdicts
@@ -119,7 +119,7 @@ def judge_by_hand(moment: datetime, standing: ScheduleState, reason: str) -> Slo
 
 
 def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:
-    """Which of the newest slots may fire: those on time, and of those that were missed what the schedule says."""
+    """Return the newest slots that may fire: those on time, and missed ones according to the schedule's policy."""
     on_time = tuple(slot for slot in due.newest if _lateness(slot, now) <= LATE_SECONDS)
     match missed:
         case Missed.ALL:
@@ -131,8 +131,11 @@ def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:
 
 
 def _gives_way(standing: ScheduleState) -> bool:
-    """Whether of several slots the newest fires. Where overlaps are skipped and nothing is in its way, it is as good as
-    the first, and newer: unless every slot that was missed is wanted."""
+    """Return whether the newest of several slots fires.
+
+    With the overlap policy skip and nothing in its way, the newest slot is as good as the first and more recent, unless
+    the schedule wants every missed slot.
+    """
     if standing.overlap is Overlap.SKIP:
         return standing.missed is not Missed.ALL and standing.busy_with is None and not standing.waiting
     return standing.overlap is Overlap.REPLACE
@@ -151,7 +154,7 @@ def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:
 def _replace(
     verdicts: list[SlotDecision], chosen: Sequence[datetime], standing: ScheduleState, now: datetime
 ) -> SlotDecisions:
-    """The newest slot takes the place of everything before it; it starts when what runs is gone."""
+    """Let the newest slot replace all before it; it starts when the running firing has ended."""
     *older, last = chosen
     verdicts += [_verdict(slot, SlotState.SKIPPED, Cause.REPLACED, REPLACED) for slot in older]
     verdicts.append(_place(last, standing, standing.busy_with, 0, now))
@@ -159,7 +162,7 @@ def _replace(
 
 
 def _place(slot: datetime, standing: ScheduleState, busy_with: str | None, waiting: int, now: datetime) -> SlotDecision:
-    """What becomes of a slot that may fire as far as time is concerned."""
+    """Decide about a slot that may fire as far as its time is concerned."""
     if standing.overlap is Overlap.ALLOW or (busy_with is None and not waiting):
         late = _lateness(slot, now)
         if late <= LATE_SECONDS:
@@ -175,7 +178,7 @@ def _place(slot: datetime, standing: ScheduleState, busy_with: str | None, waiti
 
 
 def _alike(due: Due, slots: Sequence[datetime], state: SlotState, cause: Cause, reason: str) -> list[SlotDecision]:
-    """The same verdict for the slots counted together and for single ones."""
+    """Return the same decision for the slots counted together and for single ones."""
     together = []
     if due.older is not None:
         older = due.older

@@ -1,6 +1,6 @@
-"""How a schedule stands, in a sentence: when it fires next, how the last firing went, and what was passed over.
+"""One-sentence summary of a schedule: the next firing, how the last one ended, and what was skipped.
 
-Pure: facts in, words out. The same words in the command line and wherever else schedules are shown.
+Pure: facts in, words out. The command line and every other view of schedules use the same words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScheduleFacts:
     paused_reason: str | None = None
     trouble: str | None = None
     last_outcome: str | None = None
-    """How the last firing stands; None where there was none, or its task is forgotten."""
+    """The state of the last firing; None if there was none, or its task was deleted."""
     has_fired: bool = False
     waiting: int = 0
     passed_over: Mapping[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ScheduleFacts:
 
 
 def describe(facts: ScheduleFacts) -> str:
-    """One sentence about how the schedule stands."""
+    """Describe the state of the schedule in one sentence."""
     parts = [_next(facts), _last(facts)]
     if facts.waiting:
         parts.append(f"{count_of(facts.waiting, 'slot')} {'waits' if facts.waiting == 1 else 'wait'} for it")

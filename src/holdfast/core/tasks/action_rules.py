@@ -1,4 +1,4 @@
-"""How the nodes of an action run unless their flow says otherwise."""
+"""Defaults that an action declares for tasks and for flow nodes that do not override them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.tasks.policy import RetryPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRules:
-    """What an action declares, apart from its code."""
+    """The declaration of an action without its code."""
 
     queue: str
     priority: int

@@ -1,8 +1,8 @@
-"""Whether a failure is worth another attempt, and what to call it.
+"""Rules that decide whether a failure is worth a retry and name its reason.
 
-Five sources are tried in this order, and the first match decides: what the code said, the action's own rules
-(`rules`, then `retry_on`), exception types, error codes, message patterns. A failure that none of them matches is
-`unclassified` and not retried, unless the policy says otherwise.
+Five sources are tried in this order, and the first match decides: what the action's code raised (`Retry`, `Fatal`), the
+action's own rules (`rules`, then `retry_on`), exception types, error codes, message patterns. A failure that no source
+matches is `unclassified` and is not retried, unless the policy sets `retry_unclassified`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.core.tasks.failure import TIMEOUT_CODE, Failure, FailureReport, fu
 
 
 class RetryReason(StrEnum):
-    """The name of a cause; `NOT_RETRIABLE` lists those that end a task."""
+    """The name of a cause; `NOT_RETRIABLE` lists the reasons that end a task."""
 
     REQUESTED = "requested"
     QUEUE_TIMEOUT = "queue_timeout"
@@ -89,7 +89,7 @@ EXCEPTIONS: Mapping[str, RetryReason] = MappingProxyType(
         "holdfast.errors.EffectRefused": RetryReason.FATAL,
     }
 )
-"""Exception classes by full name, or by class name alone for any module; base classes count too."""
+"""Exception classes by full name, or by class name alone for any module. Base classes match too."""
 
 CODES: Mapping[str, RetryReason] = MappingProxyType(
     {reason.value: reason for reason in RetryReason}
@@ -145,8 +145,8 @@ CODES: Mapping[str, RetryReason] = MappingProxyType(
         RetryReason.TRANSIENT_ERROR,
     )
 )
-"""Error codes in lower case. Each reason is a code too, so that a reported failure may name it. `exit_75` (EX_TEMPFAIL)
-is the exit code of a command; `core/tasks/exception_codes.py` derives the codes of libraries' exceptions."""
+"""Error codes in lower case. Each reason is also a code, so that a reported failure can name it. `exit_75`
+(EX_TEMPFAIL) is the exit code of a command; `core/tasks/exception_codes.py` derives the codes of library exceptions."""
 
 CODE_PREFIXES: Mapping[str, RetryReason] = MappingProxyType(
     {
@@ -185,15 +185,15 @@ PATTERNS: Mapping[str, RetryReason] = MappingProxyType(
         "429": RetryReason.RATE_LIMITED,
     }
 )
-"""Parts of a message, in the order they are tried: those that end a task come first, so they win."""
+"""Parts of a message, in the order in which they are tried. Patterns that end a task come first, so they win."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """An action's own opinion about a failure; every field given must match, and at least one must be given.
+    """An action's own rule for a failure. Every given field must match, and at least one must be given.
 
-    `exception` is a class or its name, with or without its module; base classes match too. `pattern` is a part
-    of the message. `code` and `pattern` ignore case.
+    `exception` is a class or its name, with or without its module; base classes match too. `pattern` is a part of the
+    message. `code` and `pattern` ignore case.
     """
 
     exception: str | type[BaseException] = ""
@@ -202,11 +202,11 @@ class Rule:
     reason: str = ""
     retry: bool = True
     label: str = ""
-    """How `why` names this rule; empty for its place in the list."""
+    """How `why` names this rule; if empty, it uses the rule's number in the list."""
 
     @classmethod
     def retry_on(cls, exception: str | type[BaseException]) -> Rule:
-        """The rule that one entry of an action's `retry_on` stands for."""
+        """Build the rule for one entry of an action's `retry_on`."""
         name = exception if isinstance(exception, str) else full_name(exception)
         return cls(exception=name, label=f"retry_on {name}")
 
@@ -215,7 +215,7 @@ class Rule:
             object.__setattr__(self, "exception", full_name(self.exception))
 
     def matches(self, failure: Failure) -> bool:
-        """Tell whether this rule speaks about the failure."""
+        """Return whether this rule applies to the failure."""
         checks = [
             not self.exception or any(_is_named(name, str(self.exception)) for name in _names(failure)),
             not self.code or self.code.lower() == failure.code.lower(),
@@ -226,7 +226,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classification:
-    """What a failure is called, whether it may be retried, and what told us so."""
+    """The reason of a failure, whether it may be retried, and the rule that decided it."""
 
     is_retriable: bool
     reason: str
@@ -244,15 +244,15 @@ UNCLASSIFIED_RETRIED = Classification(
 
 
 def classify(failure: Failure, rules: Sequence[Rule] = ()) -> Classification:
-    """Name a failure that user code raised or reported."""
+    """Classify a failure that user code raised or reported."""
     return ruled(failure, rules) or _first(failure, _by_exception, _by_code, _by_pattern) or UNCLASSIFIED
 
 
 def classify_unfinished(failure: Failure, rules: Sequence[Rule], *, otherwise: RetryReason) -> Classification:
-    """Name the cause of an attempt that timed out or was lost.
+    """Classify an attempt that timed out or was lost.
 
-    The engine wrote the message, so neither patterns nor exception types may turn it into something final;
-    only the code itself and the action's rules may.
+    The engine wrote the message, so patterns and exception types must not turn it into a final failure. Only a
+    retriable code and the action's own rules count.
     """
     coded = _by_code(failure)
     known = coded if coded and coded.is_retriable else _named(otherwise, f"outcome {otherwise}")
@@ -260,7 +260,7 @@ def classify_unfinished(failure: Failure, rules: Sequence[Rule], *, otherwise: R
 
 
 def ruled(failure: Failure, rules: Sequence[Rule]) -> Classification | None:
-    """Ask only those who know the action: its code and its rules."""
+    """Classify by what the action's code raised and by its rules; None if neither applies."""
     match failure.said:
         case FailureReport.RETRY:
             return _named(RetryReason.REQUESTED, "raised Retry")
@@ -303,7 +303,7 @@ def _by_pattern(failure: Failure) -> Classification | None:
 
 
 def _occurs(pattern: str, message: str) -> bool:
-    """Find a part of a message; a number must stand alone, or 429 would be found in 14290."""
+    """Return whether a message contains a pattern. A number must not be part of a longer one: 429 is not in 14290."""
     if pattern.isdigit():
         return re.search(rf"(?<![0-9]){pattern}(?![0-9])", message) is not None
     return pattern in message

@@ -1,8 +1,8 @@
-"""The error code of an exception from a library: an HTTP status, SQLSTATE, gRPC status, SMTP reply or errno.
+"""Error codes of library exceptions: HTTP status, SQLSTATE, gRPC status, SMTP reply or errno.
 
 Codes are read from the attributes that the libraries document (httpx, requests, aiohttp, urllib, botocore, asyncpg,
-psycopg, SQLAlchemy, grpcio, smtplib), so nothing is imported for them and look-alikes of other libraries work as well.
-Reading them never raises, whatever a property of a foreign exception does.
+psycopg, SQLAlchemy, grpcio, smtplib). No library is imported, and other libraries with the same attributes work as
+well. Reading never raises, even if a property of the foreign exception does.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
 _NAME_ERRNO = {-3: "eai_again"}
-"""`socket.gaierror` numbers its errors apart from errno; -3 is a temporary failure of name resolution."""
+"""`socket.gaierror` has its own error numbers, separate from errno; -3 is a temporary failure of name resolution."""
 _WRAPPED = ("orig", "reason")
-"""Where SQLAlchemy (`orig`) and urllib (`reason`) keep the exception that they wrap."""
+"""The attributes in which SQLAlchemy (`orig`) and urllib (`reason`) store the exception that they wrap."""
 _WRAPS_MAX = 5
 _DRIVERS = ("psycopg", "psycopg2")
 _AWS_CODES = {
@@ -35,11 +35,11 @@ _AWS_CODES = {
     "PriorRequestNotComplete",
     "TransactionInProgressException",
 }
-"""Error codes of AWS services that ask the caller to slow down, several of them with HTTP status 400."""
+"""Error codes by which AWS services ask the caller to slow down, several of them with HTTP status 400."""
 
 
 def library_code(error: BaseException) -> str | None:
-    """Derive a code such as `http_503`, `sqlstate_40001`, `grpc_unavailable`, `smtp_421` or `errno_econnreset`."""
+    """Return a code such as `http_503`, `sqlstate_40001`, `grpc_unavailable`, `smtp_421` or `errno_econnreset`."""
     for holder in _unwrapped(error):
         for read in (_http, _sqlstate, _grpc, _smtp, _errno):
             if (code := read(holder)) is not None:
@@ -62,7 +62,7 @@ def _http(error: Any) -> str | None:
     if isinstance(response, Mapping):
         return _aws(response)
     candidates = (read(response, "status_code"), read(error, "status_code"), read(response, "status"))
-    # aiohttp has `status`, urllib `code`; both names are too common to be trusted without headers next to them.
+    # aiohttp has `status`, urllib has `code`. Both names are too common to trust unless the error also has headers.
     own = ("status", "code") if read(error, "headers") is not None else ()
     found = chain(candidates, (read(error, name) for name in own))
     return next((f"http_{status}" for status in found if _is_status(status)), None)
@@ -85,7 +85,7 @@ def _sqlstate(error: Any) -> str | None:
         state = read(error, name)
         if isinstance(state, str) and _SQLSTATE.fullmatch(state):
             return f"sqlstate_{state.lower()}"
-    # psycopg raises a bare OperationalError, without a SQLSTATE, when the connection cannot be made or breaks.
+    # psycopg raises a bare OperationalError without a SQLSTATE when it cannot connect or the connection breaks.
     kind = type(error)
     is_driver = kind.__module__.partition(".")[0] in _DRIVERS
     return "connection_error" if is_driver and kind.__name__ == "OperationalError" else None
@@ -116,7 +116,7 @@ def _errno(error: Any) -> str | None:
 
 
 def read(holder: object, name: str) -> Any:
-    """Read an attribute of a foreign object, whose property may raise anything."""
+    """Read an attribute of a foreign object, whose properties may raise any exception."""
     try:
         return getattr(holder, name, None)
     except Exception:  # noqa: BLE001 - the property is user code; its failure must not hide the first one

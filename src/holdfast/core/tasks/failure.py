@@ -1,7 +1,7 @@
 """The recorded cause of an attempt that did not complete.
 
-A `Failure` is always storable: whatever user code raised, its text is limited, free of NUL and encodable.
-Turning an exception into one never raises, and never keeps the exception or its frames alive.
+A `Failure` can always be stored: its text is limited in length, free of NUL and encodable, whatever user code raised.
+Converting an exception into a `Failure` never raises and never keeps the exception or its frames alive.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class FailureReport(StrEnum):
-    """What the action itself said about its failure."""
+    """What the action itself requested by raising `Retry` or `Fatal`."""
 
     RETRY = "retry"
     FATAL = "fatal"
@@ -47,11 +47,11 @@ class FailureReport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an attempt ended without an output.
+    """The reason why an attempt ended without an output.
 
-    `type` and `bases` are qualified class names, the nearest base first. `frames` are `file:function`,
-    innermost last. `retry_after` is the least delay that the failing side asked for. `effect` is the key of the effect
-    that failed, where that is what ended the attempt.
+    `type` and `bases` are qualified class names, the nearest base first. `frames` are `file:function`, innermost last.
+    `retry_after` is the minimum delay that the failing side requested. `effect` is the key of the effect whose failure
+    ended the attempt.
     """
 
     code: str
@@ -83,7 +83,7 @@ _TEXT_LIMITS: Mapping[str, int] = {
 
 
 def clipped(text: str, bytes_max: int) -> str:
-    """Make text that PostgreSQL accepts, at most `bytes_max` long in UTF-8, keeping its head and tail."""
+    """Return text that PostgreSQL accepts, at most `bytes_max` bytes in UTF-8, with its head and tail preserved."""
     if len(text) > 2 * bytes_max:
         text = f"{text[:bytes_max]}{text[-bytes_max:]}"
     cleaned = _UNSTORABLE.sub("\ufffd", text)
@@ -98,9 +98,9 @@ def clipped(text: str, bytes_max: int) -> str:
 
 
 def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
-    """Turn an exception of user code into data. Never raises, whatever the exception does.
+    """Convert an exception of user code into data. Never raises, whatever the exception does.
 
-    `now` is needed only for a Retry-After that is a date in a response which does not say when it was sent.
+    `now` is needed only for a Retry-After date in a response that has no Date header.
     """
     trace = TracebackException.from_exception(error, compact=True)
     said, retry_after = _wish_of(error, now)
@@ -118,7 +118,10 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
 
 
 def input_failure(action: str, error: BaseException) -> Failure:
-    """Why an action cannot begin: its input is wrong, or a type it asks for raised over it. That cannot mend itself."""
+    """Describe why an action cannot start: its input is invalid, or a parameter type raised on it.
+
+    Retrying cannot help.
+    """
     if isinstance(error, Invalid):
         why, traceback = f"{error.detail} {error.advice}".strip(), ""
     else:
@@ -138,7 +141,7 @@ def _wish_of(error: BaseException, now: datetime | None) -> tuple[FailureReport 
 
 
 def _code_of(error: BaseException) -> str:
-    """The code that the exception carries, else the one that its library's attributes give."""
+    """Return the code that the exception carries, else the one derived from its library's attributes."""
     code = None if _names_no_failure(error) else read(error, "code")
     if isinstance(code, str) and _CODE.fullmatch(code):
         return code
@@ -146,17 +149,17 @@ def _code_of(error: BaseException) -> str:
 
 
 def _names_no_failure(error: BaseException) -> bool:
-    """Whether `code` is something else: an exit status, a page of SQLAlchemy's manual, aiohttp's old `status`."""
+    """Return whether `code` is not an error code: an exit status, a SQLAlchemy manual page, aiohttp's old `status`."""
     return isinstance(error, SystemExit) or type(error).__module__.partition(".")[0] in ("sqlalchemy", "aiohttp")
 
 
 def full_name(kind: type) -> str:
-    """A class as failures name it: with its module, unless it is built in."""
+    """Return the class name that failures record: with its module, unless it is a builtin."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | None:
-    """Find Retry-After on the error itself or in the headers of the HTTP response it carries."""
+    """Find Retry-After on the error itself or in the headers of its HTTP response."""
     own = read(error, "retry_after")
     if own is not None:
         return asked_delay(own, sent_at=now)

@@ -1,4 +1,4 @@
-"""What a log says of an attempt that failed, timed out or was lost: one line with its class and what follows."""
+"""Log lines for attempts that failed, timed out or were lost: one line with the failure class and what follows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def failure_line(
     failure_class: str,
     follows: str,
 ) -> str:
-    """`task 12 (shop.send) attempt 1 failed: ConnectionResetError: hung up [network]; retry 1 of 3 in 1s, at …`."""
+    """Format `task 12 (shop.send) attempt 1 failed: ConnectionResetError: hung up [network]; retry 1 of 3 in
+    1s, at …`.
+    """
     failure = outcome.failure
     name = failure.type.rpartition(".")[2] or failure.code
     message = " ".join(failure.message.split())
@@ -32,7 +34,7 @@ def failure_line(
 
 
 def what_follows(decision: Decision, *, now: datetime, is_first_of_action: bool) -> str:
-    """The decision in words. The first unclassified failure of an action also says how to have such ones retried."""
+    """Describe the decision in words. For an action's first unclassified failure, add how to have it retried."""
     if isinstance(decision, RetryAt):
         head = decision.sentence.partition(": ")[0]
         due = (now + decision.delay).astimezone()
@@ -55,5 +57,5 @@ def _ended(outcome: Failed | TimedOut | Lost) -> str:
 
 
 def left_out(count: int, seconds: float) -> str:
-    """What stands for the failures that had no line of their own."""
+    """Summarize the failures that were not logged one by one."""
     return f"{count} more attempts failed within {human(seconds)}; see `holdfast task list --state failed,retrying`"

@@ -1,8 +1,9 @@
-"""The fingerprint of a failure: the same for the same fault, whatever it happened to.
+"""Fingerprints that group failures with the same cause, whichever task they happened to.
 
-Three things make it: the exception's type, its message without what changes from one task to the next (ids, numbers,
-quoted values, addresses, hosts, paths, times), and the innermost frame of the user's own code, without line numbers.
-What the engine itself says about lost and late attempts names workers and times, so there the kind of end is enough.
+A fingerprint combines the exception's type, its message without the parts that vary between tasks (ids, numbers, quoted
+values, addresses, hosts, paths, times), and the innermost frame of the user's own code without line numbers. The
+engine's own messages about lost and timed-out attempts contain workers and times, so those failures are grouped by kind
+and code only.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from holdfast.core.tasks.outcome import Failed, Lost, TimedOut
 
 FINGERPRINT_CHARACTERS = 16
 MESSAGE_CHARACTERS_MAX = 2_000
-"""Longer messages are told apart by their beginning."""
+"""Longer messages are compared by their first characters only."""
 
 _STRONG = "com|net|org|edu|gov|mil|info|biz|cloud|internal|lan|corp|localdomain"
 _WEAK = "io|ai|co|app|dev|local|svc|eu|de|uk|fr|nl|be|ch|at|it|es|pl|se|no|us|ca|au|nz|jp|cn|in|br|mx|za"
-"""Last parts of host names: a module or a sentence may well end in a weak one, so there more must speak for a host."""
+"""Top-level domains of host names. A module path or a sentence can end in a weak one, so weak ones need more
+evidence."""
 _HOST = re.compile(
     r"(?<![\w.@/-])(?:localhost"
     rf"|(?:[a-z0-9][a-z0-9-]*\.)+(?:{_STRONG})"
@@ -31,7 +33,7 @@ _HOST = re.compile(
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])(?:[A-Za-z0-9]{8,}|(?<=[A-Za-z0-9>][-_#])[A-Za-z0-9]{4,})(?![A-Za-z0-9])"
 )
-"""Letters and digits in one: long ones, and shorter ones behind a prefix, as in ORD-7F3AQ."""
+"""Mixed letters and digits: long ones, and shorter ones after a prefix, as in ORD-7F3AQ."""
 _PART = re.compile(r"\d+|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[A-Z]")
 _VOWEL = re.compile(r"[aeiouy]", re.I)
 _SHORT = re.compile(
@@ -39,13 +41,13 @@ _SHORT = re.compile(
     "|utf|v|win|x|xx",
     re.I,
 )
-"""What is a word beside a number though it is short or has no vowel: sha256, utf8mb4, ppc64le."""
+"""Words that occur next to a number although they are short or have no vowel: sha256, utf8mb4, ppc64le."""
 _WORD_CHARACTERS_MIN = 3
 _NUMBERS_MAX = 2
 
 
 def _id_or_word(found: re.Match[str]) -> str:
-    """An id reads as one; words with a number among them, as in sha256sum or Invalid2Factor, stay what they are."""
+    """Replace an id by `<id>`; keep words that contain a number, such as sha256sum or Invalid2Factor."""
     parts = _PART.findall(found[0])
     letters = [part for part in parts if not part.isdigit()]
     is_named = all(
@@ -85,7 +87,7 @@ _ENGINE = re.compile(r"[\\/]holdfast[\\/](?:worker|dispatcher|core|client|store|
 
 
 def fingerprint(outcome: Failed | TimedOut | Lost) -> str:
-    """Name the fault behind an attempt that did not complete."""
+    """Return the fingerprint of an attempt that did not complete."""
     failure = outcome.failure
     if isinstance(outcome, Lost):
         return _digest("lost", failure.code, "")
@@ -95,7 +97,10 @@ def fingerprint(outcome: Failed | TimedOut | Lost) -> str:
 
 
 def fingerprint_on_record(*, state: str, code: str, type: str, message: str, traceback: str) -> str:
-    """Name the fault behind a stored failure: `state` is the attempt's letter, frames are read from the traceback."""
+    """Return the fingerprint of a stored failure.
+
+    `state` is the attempt's state code; frames come from the traceback.
+    """
     frames = frames_of(traceback)
     if state == "l":
         return _digest("lost", code, "")
@@ -105,7 +110,7 @@ def fingerprint_on_record(*, state: str, code: str, type: str, message: str, tra
 
 
 def normalised(message: str) -> str:
-    """The message without what changes from one task to the next."""
+    """Return the message without the parts that vary between tasks."""
     text = message[:MESSAGE_CHARACTERS_MAX]
     for pattern, name in _CHANGING:
         text = pattern.sub(name, text)
@@ -113,10 +118,10 @@ def normalised(message: str) -> str:
 
 
 def own_frame(frames: Sequence[str]) -> str:
-    """The innermost frame of the user's own code as `file.py:function`, wherever that is installed.
+    """Return the innermost frame of the user's own code as `file.py:function`, without its folder.
 
-    An app that is installed like a library has no frames of its own by their place: there the outermost one counts,
-    which is the action itself.
+    An app that is installed as a package has no frames outside the installed libraries. Then the outermost installed
+    frame counts, which is the action itself.
     """
     foreign = ""
     for frame in reversed(frames):
@@ -131,7 +136,9 @@ def own_frame(frames: Sequence[str]) -> str:
 
 
 def frames_of(traceback: str) -> tuple[str, ...]:
-    """The frames of a formatted traceback as `file:function`, innermost last; of a chain, those of the last part."""
+    """Return the frames of a formatted traceback as `file:function`, innermost last; of a chain, those of the last
+    part.
+    """
     last = traceback.rpartition("Traceback (most recent call last):")[2]
     return tuple(f"{found['file']}:{found['function']}" for found in _FRAME.finditer(last))
 

@@ -1,9 +1,9 @@
-"""Where in its lanes a worker left off: the parts that are still worth a look, and when to look at everything again.
+"""Resume positions of a worker in its lanes, and the schedule of full scans.
 
-While an old snapshot is open, rows that were taken stay in the index, and a look from the beginning of a lane passes
-all of them. Floors let it begin where the last one ended. What is queued again with a smaller id (a retry, a release,
-a re-drive, a commit that came late) lies below them, so they are used only while a look at everything is slow, and one
-of those comes regularly.
+While an old snapshot is open, index entries of claimed rows cannot be removed, and a scan from the start of a lane
+passes all of them. A floor lets a scan start where the last one ended. Tasks that are queued again with a smaller id (a
+retry, a release, a re-drive, a late commit) lie below the floors. So floors are used only while full scans are slow,
+and a full scan still runs regularly.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import NamedTuple
 from holdfast.core.tasks.selection import Row
 
 SLOW_SECONDS = 0.05
-"""A look at everything that takes longer is worth avoiding."""
+"""A full scan that takes longer than this is worth avoiding."""
 SLOW_LOOKS = 3
-"""So many of them in a row are no accident of a busy machine."""
+"""The number of consecutive slow full scans that rules out a momentary load spike."""
 SWEEP_SHARE = 20.0
-"""Looks at everything take at most a twentieth of a worker's time."""
+"""Full scans take at most one twentieth of a worker's time."""
 SWEEP_SECONDS_MAX = 15.0
-"""So long what lies below the floors waits at most."""
+"""The longest that tasks below the floors wait for a full scan."""
 NODES_EVERY = 5_000_000_000
-"""Ids of nodes begin at a multiple of this, and so do ids of plain tasks behind them."""
+"""Plain tasks use the lower half of each id block and nodes the upper half; every half starts at a multiple of this."""
 PRIORITY_LOW, PRIORITY_HIGH = -1, 32767
 
 
 class LanePart(NamedTuple):
-    """The queued tasks of a lane from one (priority, id) up to before another."""
+    """The queued tasks of a lane from one (priority, id), inclusive, to another, exclusive."""
 
     lane_id: int
     low_priority: int
@@ -38,17 +38,17 @@ class LanePart(NamedTuple):
 
 
 def sweep_seconds(took_seconds: float) -> float:
-    """How long floors may be used after a slow look at everything that took so long."""
+    """Return how long floors may be used after a slow full scan that took `took_seconds`."""
     return min(SWEEP_SECONDS_MAX, SWEEP_SHARE * took_seconds)
 
 
 def slow_looks(before: int, took_seconds: float) -> int:
-    """How many looks at everything in a row were slow, with this one."""
+    """Return the number of consecutive slow full scans, including this one."""
     return before + 1 if took_seconds >= SLOW_SECONDS else 0
 
 
 def parts_above(floors: Mapping[Row, int]) -> list[LanePart]:
-    """The parts of lanes that are not below a floor. Together with what is below floors they are whole lanes."""
+    """Return the parts of lanes that are not below a floor; together with the parts below they cover whole lanes."""
     return [
         part
         for lane_id, rows in groupby(sorted(floors), key=lambda row: row[0])

@@ -1,4 +1,4 @@
-"""How an attempt ended, as one closed union that executing, settling and reaping share."""
+"""Outcomes of an attempt: one closed union shared by execution, settling and reaping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.core.tasks.states import AttemptState
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The action returned; `output` is its encoded JSON, `commits` what it did to datasets."""
+    """The action returned. `output` is its encoded JSON; `commits` are its dataset commits."""
 
     output: bytes
     commits: tuple[Commit, ...] = ()
@@ -29,46 +29,48 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The attempt passed its deadline, or its task waited beyond the queue's time to live."""
+    """The attempt exceeded its deadline, or its task exceeded the queue's time to live."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Nobody can say: the worker died, was killed or never attached."""
+    """The outcome is unknown: the worker died, was killed or never attached."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Canceled:
-    """Somebody asked for the task to stop, and it did."""
+    """The task was canceled on request."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Handed back before user code started, or interrupted because its worker was asked to stop; spends no budget."""
+    """Returned to the queue before user code started, or interrupted because its worker is stopping; spends
+    no budget.
+    """
 
     reason: str = ""
 
 
 STOPPED = "the worker was asked to stop"
-"""Why an attempt is handed back that a planned stop interrupted."""
+"""The release reason of an attempt that a planned stop interrupted."""
 
 Outcome: TypeAlias = Completed | Failed | TimedOut | Lost | Canceled | Released
 
 
 def outcome_of(error: BaseException, *, now: datetime | None) -> Failed | Lost:
-    """How an attempt ended whose code raised."""
+    """Return the outcome of an attempt whose code raised."""
     failure = failure_of(error, now=now)
     return Lost(failure) if isinstance(error, Killed) else Failed(failure)
 
 
 def attempt_state(outcome: Outcome) -> AttemptState:
-    """Name the state in which this outcome leaves its attempt."""
+    """Return the state in which this outcome leaves its attempt."""
     match outcome:
         case Completed():
             return AttemptState.COMPLETED

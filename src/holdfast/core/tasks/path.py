@@ -1,4 +1,4 @@
-"""The execution path of a task: where it belongs, from the flow down to the attempt, as text segments."""
+"""Execution path of a task: text segments from the flow down to the attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def execution_path(
 ) -> list[str]:
     """Build the path of one attempt. A task outside a flow has only its task and attempt segments.
 
-    One that had no attempt yet (`attempt` 0) has none of it.
+    A task without an attempt yet (`attempt` 0) has no attempt segment.
     """
     places = (("flow", flow), ("run", run_id), ("node", node), ("item", item), ("task", task_id))
     segments = [f"{kind}:{name}" for kind, name in places if name is not None]
@@ -28,7 +28,7 @@ def execution_path(
 def replace_attempt_segment(path: Sequence[str], next_attempt: int) -> list[str]:
     """Copy the path with its attempt segment renumbered; a path without one is copied unchanged.
 
-    Where a path runs through several attempts, the last one is the task's own.
+    If the path contains several attempts, the last one is the task's own.
     """
     renumbered = list(path)
     for index in reversed(range(len(renumbered))):

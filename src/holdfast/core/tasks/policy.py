@@ -1,6 +1,6 @@
-"""How often, how fast and how long a task may be tried, as one immutable value.
+"""Retry policy: how often, how fast and how long a task may be tried, as one immutable value.
 
-Stored rows name a policy by the digest of its JSON, so its keys keep one order and its numbers one type.
+Stored rows refer to a policy by the digest of its JSON, so the keys keep one order and the numbers one type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import Invalid
 
 RETRIES_USUAL = 3
 RETRIES_LAUNCHED = 1
-"""The default where a launcher starts a worker for each attempt: every attempt costs a start."""
+"""The default where a launcher starts a worker for each attempt, because every attempt costs a start."""
 BUDGET_MAX = 10_000
 BACKOFF_SECONDS_MAX = 30 * DAY_SECONDS
 SECONDS_MAX = 10 * 365 * DAY_SECONDS
@@ -28,7 +28,7 @@ RULE_CHARACTERS_MAX = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """What an action or task allows. `None` means no limit of its own."""
+    """The limits that an action or task sets. `None` means no limit of its own."""
 
     max_retries: int = RETRIES_USUAL
     max_losses: int = 3
@@ -45,7 +45,7 @@ class RetryPolicy:
 
     @property
     def max_attempts(self) -> int:
-        """Count the attempts that may fail or time out before the task does."""
+        """Return how many attempts may fail or time out before the task fails."""
         return self.max_retries + 1
 
     def validated(self) -> RetryPolicy:
@@ -69,7 +69,7 @@ class RetryPolicy:
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Give the policy as plain JSON values, keys in field order, equal policies byte for byte equal."""
+        """Return the policy as plain JSON values, keys in field order; equal policies give equal bytes."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, (_, _, is_whole) in _BOUNDS.items():
             if plain[name] is not None:
@@ -78,7 +78,7 @@ class RetryPolicy:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> RetryPolicy:
-        """Read a stored policy. Keys of a newer version are ignored: versions may run side by side."""
+        """Read a stored policy. Unknown keys are ignored, because a newer version may have written them."""
         known = {field.name: stored[field.name] for field in fields(cls) if field.name in stored}
         rules = known.pop("rules", ())
         if not isinstance(rules, list | tuple):
@@ -88,14 +88,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDefaults:
-    """The policies that actions and tasks start from: `launched` where a launcher starts a worker for each attempt."""
+    """The policies that actions and tasks start from; `launched` applies where a launcher starts a worker per
+    attempt.
+    """
 
     usual: RetryPolicy = RetryPolicy()
     launched: RetryPolicy = RetryPolicy(max_retries=RETRIES_LAUNCHED)
 
     @classmethod
     def of(cls, policy: RetryPolicy, *, max_retries: int | None) -> PolicyDefaults:
-        """Build both from one policy. An explicit `max_retries` applies to both, also when it equals a default."""
+        """Build both from one policy. An explicit `max_retries` applies to both, even if it equals a default."""
         if max_retries is not None:
             policy = replace(policy, max_retries=max_retries)
             return cls(usual=policy.validated(), launched=policy)
@@ -120,12 +122,12 @@ _OPTIONAL = frozenset({"timeout_seconds", "queue_ttl_seconds", "memory_bytes_max
 
 
 def _shown(number: float) -> str:
-    """`2592000`, never `2.592e+06`."""
+    """Format a number as `2_592_000`, never as `2.592e+06`."""
     return f"{number:,.15g}".replace(",", "_")
 
 
 def _unit(name: str, highest: float) -> str:
-    """How long the longest is, where a number counts seconds."""
+    """Return the unit and the maximum as a duration, if the field is in seconds."""
     return f" seconds ({human(highest)})" if name.endswith(("_secs", "_seconds")) else ""
 
 

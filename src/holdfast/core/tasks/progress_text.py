@@ -1,7 +1,7 @@
-"""Progress as people read it, whatever the worker wrote: `3/10 pages read`.
+"""Progress of a task as text: `3/10 pages read`.
 
-Workers in any language send it over HTTP, so a note may hold anything. Nothing here raises: what is no number is shown
-as it was said.
+Workers in any language send progress over HTTP, so it may be any JSON value. Nothing here raises: a value that is not a
+number is shown as it was sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 
 def progress_text(said: object) -> str:
-    """`3/10 pages read`; a share of one whole is a percentage, and what was left out is not guessed."""
+    """Format as `3/10 pages read`. A total of 1 gives a percentage; a missing `done` is left out, not guessed."""
     if not isinstance(said, Mapping):
         return str(said)
     done, total, message = said.get("done"), said.get("total", 1), said.get("message", "")

@@ -1,4 +1,4 @@
-"""A replay beside the record: does the same code on the same input end as it ended then?"""
+"""Comparison of a replay with the recorded attempt: does the same code on the same input end the same way?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FRAME = re.compile(r'^[ |]*File "(?P<file>.+)", line (?P<line>\d+), in (?P<func
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """How an attempt ended when it ran for real. `output` is JSON."""
+    """How the original attempt ended. `output` is JSON."""
 
     attempt: int
     state: str
@@ -26,7 +26,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """An answer on record to an effect, which a task sent: its receipt (JSON) if `done`, else how it was `refused`."""
+    """The recorded answer to an effect that a task sent: its receipt (JSON) if `done`, else how it was `refused`."""
 
     task_id: str
     effect: str
@@ -40,7 +40,7 @@ class Receipt:
 
 
 class ReplayMatch(StrEnum):
-    """How a replay compares with the record."""
+    """How a replay compares with the recorded attempt."""
 
     SAME_FAILURE = "same_failure"
     OTHER_LINE = "other_line"
@@ -59,7 +59,7 @@ class ReplayComparison:
 
 
 def compare(recorded: Recorded | None, failure: Failure | None, *, is_same_output: bool = False) -> ReplayComparison:
-    """Put a replay beside the record. `failure` None means that it completed."""
+    """Compare a replay with the recorded attempt. `failure` None means that the replay completed."""
     if recorded is None or recorded.state in ("running", "canceled", "released", "lost"):
         state = (
             "no attempt has ended"
@@ -104,7 +104,9 @@ def _named(failure: Failure) -> str:
 
 
 def place_of(traceback: str) -> str:
-    """The innermost frame of a traceback as `file:line in function`; folders differ between machines, so not them."""
+    """Return the innermost frame of a traceback as `file:line in function`, without folders, which differ by
+    machine.
+    """
     frames = list(_FRAME.finditer(traceback))
     if not frames:
         return ""

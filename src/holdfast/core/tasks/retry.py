@@ -1,7 +1,7 @@
-"""The one decision after an attempt that did not complete: retry at a time, or stop, and why.
+"""The decision after an attempt that did not complete: retry at a time, or stop, and why.
 
-Settling and reaping come here; the rule has no second copy.
-Pure: budgets spent and `jitter` arrive as values, so that every branch is one line of a table test.
+Settling and reaping both use it; the rule has no second copy. Pure: spent budgets and `jitter` arrive as values, so
+every branch is one row of a table test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.core.values.duration import DAY_SECONDS, human
 __all__ = ["DELAY_SECONDS_MAX", "Decision", "RetryAt", "RetryPolicy", "Stop", "classification", "decide"]
 
 DELAY_SECONDS_MAX = 30 * DAY_SECONDS
-"""The longest delay that a failing side may ask for."""
+"""The longest delay that a failing side may request."""
 
 RETRIES_EXHAUSTED = "retries_exhausted"
 LOSSES_EXHAUSTED = "losses_exhausted"
@@ -36,7 +36,7 @@ RETRY_DISABLED = "retry_disabled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryAt:
-    """Try again after `delay`; a zero delay goes straight back to the queue."""
+    """Try again after `delay`; with a zero delay the task returns to the queue at once."""
 
     delay: timedelta
     reason: str
@@ -47,7 +47,7 @@ class RetryAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """End the task; `reason` is what the failure is called, or which budget or switch ended it."""
+    """End the task. `reason` is the failure's reason, or the budget or switch that ended it."""
 
     reason: str
     rule: str
@@ -61,10 +61,10 @@ Decision: TypeAlias = RetryAt | Stop
 def decide(
     policy: RetryPolicy, outcome: Failed | TimedOut | Lost, *, retries: int, losses: int, jitter: float
 ) -> Decision:
-    """Choose what follows an attempt that failed, timed out or was lost.
+    """Decide what follows an attempt that failed, timed out or was lost.
 
-    `retries` and `losses` count what this generation already spent: retries after failed and timed-out
-    attempts, and retries after a loss. `jitter` is uniform in [0, 1].
+    `retries` and `losses` count what this generation has already spent: retries after failed and timed-out attempts,
+    and retries after a loss. `jitter` is uniform in [0, 1].
     """
     found = classification(policy, outcome)
     budget = _Budget.of(policy, outcome, retries=retries, losses=losses)
@@ -97,7 +97,7 @@ def _stop(reason: str, rule: str, sentence: str, found: Classification) -> Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Budget:
-    """The one budget that an outcome draws on."""
+    """The budget that an outcome spends."""
 
     spent: int
     limit: int
@@ -132,7 +132,7 @@ class _Budget:
 
 
 def classification(policy: RetryPolicy, outcome: Failed | TimedOut | Lost) -> Classification:
-    """What the failure is called under this policy, whatever follows from it."""
+    """Classify the outcome under this policy, independent of budgets."""
     match outcome:
         case Failed(failure):
             found = classify(failure, policy.rules)
@@ -148,7 +148,10 @@ def classification(policy: RetryPolicy, outcome: Failed | TimedOut | Lost) -> Cl
 def _delay_seconds(
     policy: RetryPolicy, failure: Failure, found: Classification, budget: _Budget, *, jitter: float
 ) -> float:
-    """Wait as long as was asked for, else back off; jitter never undercuts what was asked for."""
+    """Return the requested delay if `Retry` named one, else the longer of the requested delay and the backoff.
+
+    Jitter never shortens a requested delay.
+    """
     asked = None if failure.retry_after is None else failure.retry_after.total_seconds()
     asked = None if asked is None else min(max(asked, 0.0), DELAY_SECONDS_MAX)
     if asked is not None and found.reason == RetryReason.REQUESTED:
@@ -157,7 +160,7 @@ def _delay_seconds(
 
 
 def _backoff(policy: RetryPolicy, budget: _Budget, *, jitter: float) -> float:
-    """Back off by the number of retries already waited for; a first loss waits for nothing."""
+    """Return the backoff for the number of retries so far. The first loss is retried without a delay."""
     retry_count = budget.spent - 1 if budget.is_loss else budget.spent
     if retry_count < 0:
         return 0.0

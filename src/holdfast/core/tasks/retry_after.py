@@ -1,4 +1,4 @@
-"""Retry-After as a delay: seconds, a duration, or a date as HTTP writes it, counted from when it was sent."""
+"""Retry-After as a delay: seconds, a duration, or an HTTP date relative to the time it was sent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DATE = re.compile(
 
 
 def asked_delay(asked: Any, *, sent_at: datetime | None) -> timedelta | None:
-    """Read what a failing side asked for; None if it is neither a duration nor a date, or nobody knows since when.
+    """Read a requested delay; None if it is neither a duration nor a date, or the start time is unknown.
 
-    The sender's own date is the best start: a clock of ours that is wrong does not change the distance.
+    The sender's own date is the best start, because an error of the local clock does not change the difference.
     """
     if (until := asked if isinstance(asked, datetime) else http_date(asked)) is not None:
         is_known = sent_at is not None and until.tzinfo is not None
@@ -30,7 +30,7 @@ def asked_delay(asked: Any, *, sent_at: datetime | None) -> timedelta | None:
 
 
 def http_date(text: Any) -> datetime | None:
-    """Read `Wed, 21 Oct 2026 07:28:00 GMT`; None if it is no date."""
+    """Parse `Wed, 21 Oct 2026 07:28:00 GMT`; None if the text is not such a date."""
     found = _DATE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None or found[2] not in _MONTHS:
         return None

@@ -1,11 +1,12 @@
-"""Which queued tasks a worker takes next: strict priority, fair between lanes, nobody starved.
+"""Selection of the queued tasks that a worker claims next: strict priority, fair between lanes, without starvation.
 
-A plan names lanes and priorities, never single tasks; SQL takes what is there, perhaps less than planned,
-and the caller then plans again with fresh heads. Slots are numbered through all plans: every 8th goes to an
-oldest head, whatever its priority, and the others go round the lanes of the best priority.
+A plan names lanes and priorities, never single tasks. SQL claims the rows it finds, which may be fewer than planned,
+and the caller then plans again with fresh heads. Slots are numbered across plans: every 8th goes to an oldest head
+regardless of its priority, and the others rotate over the lanes of the best priority.
 
-Ids of plain tasks and ids of nodes are counted apart: which of two tasks is older can be told among plain tasks and
-among nodes only. So the oldest plain task and the oldest node take turns, and so do the two heads of a lane with both.
+Ids of plain tasks and ids of nodes come from separate sequences. Ids therefore give the age order among plain tasks or
+among nodes, but not between the two. So the oldest plain task and the oldest node alternate, and so do the two heads of
+a lane that has both.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Place = TypeVar("Place")
 
 
 Row: TypeAlias = tuple[int, int, bool]
-"""Queued tasks whose ids tell their order: those of one lane and priority, either plain ones or nodes."""
+"""Queued tasks whose ids give their age order: those of one lane and priority, either plain tasks or nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneHead:
-    """The oldest queued task of a row. Task id 0: work is expected there, nobody looked."""
+    """The oldest queued task of a row. Task id 0 means that work is expected but its id was not read."""
 
     lane_id: int
     priority: int
@@ -42,7 +43,7 @@ class LaneHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Take:
-    """Take up to `count` queued tasks of one lane and priority, beginning at task id `floor`."""
+    """Take up to `count` queued tasks of one lane and priority, starting at task id `floor`."""
 
     lane_id: int
     priority: int
@@ -56,15 +57,15 @@ class Take:
 
 
 Gate: TypeAlias = tuple[str, int]
-"""What may hold a lane back: `("queue", id)` and `("tenant", id)` by their limits, `("breaker", id)` by the trials of a
-half-open breaker."""
+"""A limit that may close a lane: `("queue", id)` and `("tenant", id)` by their limits, `("breaker", id)` by the trials
+of a half-open breaker."""
 
 
 def plan(heads: Sequence[LaneHead], want: int, *, slot: int) -> list[Take]:
-    """Deal `want` slots to the heads, best priority first.
+    """Distribute `want` slots over the heads, best priority first.
 
-    `slot` is the number of the first of them. A claimer counts on from plan to plan, so that small plans are as
-    fair as large ones, whatever their sizes.
+    `slot` is the number of the first slot. A claimer continues the numbering from plan to plan, so that small plans are
+    as fair as large ones.
     """
     if want <= 0 or not heads:
         return []
@@ -76,9 +77,9 @@ def plan(heads: Sequence[LaneHead], want: int, *, slot: int) -> list[Take]:
 def plan_within(
     heads: Sequence[LaneHead], want: int, *, slot: int, gates: Mapping[int, Sequence[Gate]], rooms: Mapping[Gate, int]
 ) -> list[Take]:
-    """The same, cut to the room that the gates of the lanes have. A lane without gates is not cut.
+    """Plan like `plan`, cut to the remaining room of the gates. A lane without gates is not cut.
 
-    Dealt one by one: where there is room for few, it goes to those whose slots come first, so it goes round too.
+    Slots are dealt one by one. Scarce room therefore goes to the heads whose slots come first, and it rotates too.
     """
     left, counts = dict(rooms), Counter[LaneHead]()
     best, oldest = _best(heads), _oldest(heads)
@@ -93,10 +94,10 @@ def plan_within(
 
 
 def short_of(takes: Sequence[Take], taken: Mapping[Row, int]) -> set[Row]:
-    """The rows that gave less than was asked of them; `taken` counts what was found by its own row.
+    """Return the rows that gave fewer tasks than requested; `taken` counts the claimed tasks by their own row.
 
-    A take goes on into the next row where its own ends, so first both are added up: nothing is missing from a lane
-    and priority that gave as much as was asked of it.
+    A take continues into the next row where its own ends. So the counts are first compared per lane and priority: where
+    those sum up, no row is short.
     """
     asked: Counter[Row] = Counter()
     lacking: Counter[tuple[int, int]] = Counter()
@@ -109,21 +110,24 @@ def short_of(takes: Sequence[Take], taken: Mapping[Row, int]) -> set[Row]:
 
 
 def _best(heads: Sequence[LaneHead]) -> list[list[LaneHead]]:
-    """The heads of the best priority, by lane."""
+    """Return the heads of the best priority, grouped by lane."""
     best = min((head.priority for head in heads), default=0)
     ordered = sorted((head for head in heads if head.priority == best), key=attrgetter("lane_id", "is_node"))
     return [list(lane) for _, lane in groupby(ordered, key=attrgetter("lane_id"))]
 
 
 def _oldest(heads: Sequence[LaneHead]) -> list[LaneHead]:
-    """The oldest plain task and the oldest node. How old it is what nobody saw is not known: it is passed over."""
+    """Return the oldest plain task and the oldest node.
+
+    Heads with unknown id are skipped unless there are no others.
+    """
     seen = [head for head in heads if head.task_id] or heads
     kinds = ([head for head in seen if head.is_node is is_node] for is_node in (False, True))
     return [min(kind, key=attrgetter("task_id", "priority", "lane_id")) for kind in kinds if kind]
 
 
 def _deal_slots(best: list[list[LaneHead]], oldest: list[LaneHead], want: int, *, slot: int) -> Counter[LaneHead]:
-    """How many of the `want` slots from number `slot` on are each head's."""
+    """Count how many of the `want` slots starting at number `slot` each head gets."""
     aged_before = slot // AGED_SLOT_EVERY
     aged = (slot + want) // AGED_SLOT_EVERY - aged_before
     counts: Counter[LaneHead] = Counter()
@@ -136,8 +140,10 @@ def _deal_slots(best: list[list[LaneHead]], oldest: list[LaneHead], want: int, *
 
 
 def _deal(places: Sequence[Place], slots: int, *, start: int) -> Iterable[tuple[Place, int, int]]:
-    """Deal slots one by one round the places, without looping over slots: each place's count, and which of its own
-    turns is the first of them. `start` is the number of the first slot."""
+    """Deal slots round-robin over the items without looping over slots.
+
+    Yield each item, its count, and the number of its own first turn. `start` is the number of the first slot.
+    """
     each, left = divmod(slots, len(places))
     for number in range(start, start + min(slots, len(places))):
         turn, index = divmod(number, len(places))

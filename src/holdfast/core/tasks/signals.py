@@ -1,6 +1,6 @@
-"""What is raised to say how a failure is to be treated: `Retry` and `Fatal` by actions, `Killed` by our runtimes.
+"""Exceptions that say how to treat a failure: `Retry` and `Fatal` raised by actions, `Killed` by Holdfast's runtimes.
 
-They carry a wish, not a decision: a `Retry` still spends the task's retry budget.
+They express a request, not a decision: a `Retry` still spends the task's retry budget.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from holdfast.errors import Invalid
 
 
 class Retry(Exception):
-    """Ask for another attempt `after` a duration (`"30s"`, seconds, `timedelta`) or the usual backoff.
+    """Request another attempt `after` a duration (`"30s"`, seconds, `timedelta`), or after the usual backoff.
 
-    A first text that is no duration is the message: `raise hf.Retry("mail server down")` means what it says.
+    If the first argument is text but not a duration, it is the message: `raise hf.Retry("mail server down")`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Retry(Exception):
 
 
 class Fatal(Exception):
-    """Say that another attempt cannot help; the task fails for good."""
+    """Declare that another attempt cannot help; the task fails for good."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -51,6 +51,9 @@ class Fatal(Exception):
 
 
 class Killed(Exception):
-    """Say that what an attempt ran was killed from outside: nobody knows how far it came, so the attempt is lost."""
+    """Report that the process of an attempt was killed from outside.
+
+    Its progress is unknown, so the attempt is lost.
+    """
 
     code = "lost"

@@ -1,9 +1,8 @@
-"""The life of a task and of an attempt, as tables.
+"""State tables of tasks and attempts.
 
-Every statement that changes a state is checked against these tables, and the reference page of
-states is drawn from them.
-A live row stores one letter (`LiveState`); the logical state that people see follows from it.
-Nothing here decides which transition happens, only which ones exist.
+Every statement that changes a state is checked against these tables, and the reference page of states is drawn from
+them. A live row stores a one-letter code (`LiveState`), from which the logical state that users see follows. The tables
+define which transitions exist; they do not decide which one happens.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from types import MappingProxyType
 
 
 class TaskState(StrEnum):
-    """Where a task stands, as every public surface shows it."""
+    """The logical state of a task, as every public interface shows it."""
 
     BLOCKED = "blocked"
     QUEUED = "queued"
@@ -27,7 +26,7 @@ class TaskState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Where one attempt stands; all but `running` are final."""
+    """The state of one attempt; all but `running` are final."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -39,7 +38,7 @@ class AttemptState(StrEnum):
 
 
 class LiveState(StrEnum):
-    """The letter a live row stores; a task that ended has no live row."""
+    """The state code that a live row stores; a task that ended has no live row."""
 
     QUEUED = "q"
     RESERVED = "v"
@@ -48,7 +47,7 @@ class LiveState(StrEnum):
 
 
 RETRYING_LABEL = "retrying"
-"""What people read for a failed task whose `next_retry_at` is set."""
+"""The label of a failed task whose `next_retry_at` is set."""
 
 TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType(
     {
@@ -73,10 +72,10 @@ REDRIVE_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = MappingProxyType
         TaskState.UPSTREAM_FAILED: frozenset({TaskState.BLOCKED}),
     }
 )
-"""The part of `TASK_TRANSITIONS` out of a terminal state: it always starts a new generation."""
+"""The part of `TASK_TRANSITIONS` that leaves a terminal state. Such a transition always starts a new generation."""
 
 RETRYING_TRANSITIONS: frozenset[TaskState] = frozenset({TaskState.QUEUED, TaskState.CANCELED})
-"""Where a failed task with `next_retry_at` may go."""
+"""The states that a failed task with `next_retry_at` may move to."""
 
 ATTEMPT_TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = MappingProxyType(
     {
@@ -93,7 +92,7 @@ LIVE_TRANSITIONS: Mapping[LiveState, frozenset[LiveState]] = MappingProxyType(
         LiveState.WAITING: frozenset({LiveState.QUEUED}),
     }
 )
-"""How a live row moves. Ending a task removes the row."""
+"""Transitions of a live row. Ending a task deletes the row."""
 
 TERMINAL: frozenset[TaskState] = frozenset(
     {
@@ -104,7 +103,7 @@ TERMINAL: frozenset[TaskState] = frozenset(
         TaskState.UPSTREAM_FAILED,
     }
 )
-"""States in which a generation ends; `failed` only when no retry waits (see `is_terminal`)."""
+"""States in which a generation ends; `failed` only if no retry is pending (see `is_terminal`)."""
 
 TASK_CODES: Mapping[str, TaskState] = MappingProxyType(
     {
@@ -114,12 +113,12 @@ TASK_CODES: Mapping[str, TaskState] = MappingProxyType(
         LiveState.WAITING.value: TaskState.QUEUED,
     }
 )
-"""The logical state behind a live row's letter. A waiting row that waits for a retry is `failed` instead."""
+"""The logical state for a live row's code. A waiting row that waits for a retry is `failed` instead."""
 
 ENDS: Mapping[str, TaskState] = MappingProxyType(
     {"c": TaskState.COMPLETED, "f": TaskState.FAILED, "x": TaskState.CANCELED}
 )
-"""How a task, a node or a run ended, by the letter that is stored for it."""
+"""The state in which a task, a node or a run ended, by its stored code."""
 
 ATTEMPT_CODES: Mapping[AttemptState, str] = MappingProxyType(
     {
@@ -131,31 +130,31 @@ ATTEMPT_CODES: Mapping[AttemptState, str] = MappingProxyType(
         AttemptState.RELEASED: "e",
     }
 )
-"""The letter stored for an ended attempt. A running attempt is the live row itself and has none."""
+"""The code stored for an ended attempt. A running attempt is the live row itself and has no code."""
 
 ATTEMPT_ENDS: Mapping[str, AttemptState] = MappingProxyType({code: state for state, code in ATTEMPT_CODES.items()})
-"""How an attempt ended, by the letter that is stored for it."""
+"""The state in which an attempt ended, by its stored code."""
 
 
 def can_move(from_: TaskState, to: TaskState) -> bool:
-    """Tell whether the table has this transition."""
+    """Return whether the table has this transition."""
     return to in TASK_TRANSITIONS[from_]
 
 
 def is_terminal(state: TaskState, *, is_retrying: bool = False) -> bool:
-    """Tell whether this generation is over; a failed task that waits for its retry is not."""
+    """Return whether this generation has ended; a failed task that waits for its retry has not."""
     return state in TERMINAL and not is_retrying
 
 
 def logical_state(live: LiveState, *, is_retrying: bool = False) -> TaskState:
-    """Give the state people see for a live row; `is_retrying` means it waits for a retry, not to start."""
+    """Return the state that users see for a live row; `is_retrying` means that it waits for a retry, not to start."""
     if live is LiveState.WAITING and is_retrying:
         return TaskState.FAILED
     return TASK_CODES[live.value]
 
 
 def label(state: TaskState, *, is_retrying: bool = False) -> str:
-    """Name the state for people."""
+    """Return the display name of the state."""
     return RETRYING_LABEL if state is TaskState.FAILED and is_retrying else state.value
 
 

@@ -1,7 +1,7 @@
-"""The bounds of everything a caller can send, and the checks that hold them.
+"""Limits of everything that a caller can send, and the checks that enforce them.
 
-Each check returns the value it accepted or raises `Invalid` with its own code, naming field and limit.
-They take any object: what arrives over HTTP or from YAML is only believed after it passed here.
+Each check returns the accepted value or raises `Invalid` with its own code, naming field and limit. They take any
+object: a value from HTTP or YAML is trusted only after it passed its check.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
 
 
 def valid_input(payload: bytes, *, bytes_max: int = INPUT_BYTES_MAX) -> bytes:
-    """Accept an encoded JSON input by size and nesting; it is not parsed here."""
+    """Accept an encoded JSON input by size and nesting, without parsing it."""
     return _valid_payload("input", payload, bytes_max)
 
 
 def valid_output(payload: bytes, *, bytes_max: int = OUTPUT_BYTES_MAX) -> bytes:
-    """Accept an encoded JSON output by size and nesting; it is not parsed here."""
+    """Accept an encoded JSON output by size and nesting, without parsing it."""
     return _valid_payload("output", payload, bytes_max)
 
 
@@ -82,7 +82,7 @@ def valid_key(key: object) -> str:
 
 
 def valid_tags(tags: object) -> tuple[str, ...]:
-    """Accept up to 20 tags, without their repetitions."""
+    """Accept up to 20 tags, and drop duplicates."""
     if not isinstance(tags, list | tuple | set | frozenset) or len(tags) > TAGS_MAX:
         raise _refusal("invalid_tag", "tags", tags, f"a list of at most {TAGS_MAX} texts")
     return tuple(dict.fromkeys(_valid_tag(tag) for tag in tags))
@@ -99,7 +99,7 @@ def valid_priority(priority: object) -> int:
 
 
 def valid_delay(delay: str | int | float | timedelta) -> float:
-    """Accept a delay of 0 to 10 years as text, number or timedelta, and give it in seconds."""
+    """Accept a delay of 0 to 10 years as text, number or timedelta, and return it in seconds."""
     limit = "a duration from 0 to 10 years"
     try:
         seconds = seconds_of(delay)
@@ -116,12 +116,12 @@ def valid_worker_id(worker_id: object) -> str:
 
 
 def valid_reason(reason: object) -> str:
-    """Accept the reason a person gives for a change; it is mandatory and goes to the audit log."""
+    """Accept the reason for a change; it is mandatory and goes to the audit log."""
     return _valid_text("reason", reason, REASON_CHARACTERS_MAX, code="invalid_reason")
 
 
 def required_reason(reason: str) -> str:
-    """The reason as it is kept; none is refused."""
+    """Return the reason; refuse an empty one."""
     if not reason.strip():
         raise Invalid(
             "A reason is needed: whoever finds this later wants to know why.",
@@ -132,7 +132,7 @@ def required_reason(reason: str) -> str:
 
 
 def valid_actor(actor: object) -> str:
-    """Accept the name of whoever changes something."""
+    """Accept the name of the person or program that makes a change."""
     return _valid_text("actor", actor, ACTOR_CHARACTERS_MAX, code="invalid_actor")
 
 
@@ -144,7 +144,7 @@ def valid_batch(count: int) -> int:
 
 
 def task_number(task_id: object) -> int:
-    """Task ids are opaque strings outside and numbers inside; what cannot be one belongs to no task."""
+    """Convert a public task id, an opaque string, to its number; `NotFound` if it cannot be one."""
     text = str(task_id)
     if not is_id(text):
         raise NotFound(f"There is no task {text[:80]!r}.", code="task_not_found", advice="Task ids look like 1042.")
@@ -152,7 +152,7 @@ def task_number(task_id: object) -> int:
 
 
 def member_number(member_id: object) -> int:
-    """The same for members."""
+    """Convert a public member id to its number; `NotFound` if it cannot be one."""
     text = str(member_id)
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise NotFound(
@@ -162,7 +162,7 @@ def member_number(member_id: object) -> int:
 
 
 def run_number(run_id: object) -> int:
-    """The same for runs, whose ids are of the same kind."""
+    """Convert a public run id to its number; `NotFound` if it cannot be one."""
     text = str(run_id)
     if not is_id(text):
         raise NotFound(
@@ -174,14 +174,14 @@ def run_number(run_id: object) -> int:
 
 
 def no_run(run_id: object) -> NotFound:
-    """There is no such run, or it is somebody else's."""
+    """Build the error for a run that does not exist or belongs to another tenant."""
     return NotFound(
         f"There is no run {run_id}.", code="DAG_VALIDATION_DAG_RUN_NOT_FOUND", advice="See `holdfast run list`."
     )
 
 
 def is_id(text: str) -> bool:
-    """Whether a text can be an id: a number that a bigint holds."""
+    """Return whether a text can be an id: a number that fits in a bigint."""
     return text.isascii() and text.isdigit() and len(text) <= ID_DIGITS_MAX and int(text) <= ID_MAX
 
 

@@ -32,9 +32,9 @@ _PART = re.compile(rf"({_NUMBER})\s*(ms|[wdhms])")
 
 
 def seconds_of(value: str | int | float | timedelta) -> float:
-    """Read a duration as seconds: `"1h30m"`, `"250ms"`, `"5 s"`, `30`, `timedelta(...)`.
+    """Convert a duration to seconds: `"1h30m"`, `"250ms"`, `"5 s"`, `30`, `timedelta(...)`.
 
-    A bare number, also as text, counts seconds. Never negative, never beyond a hundred years.
+    A bare number, also as text, is in seconds. The result is never negative and never above a hundred years.
     """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
@@ -50,7 +50,7 @@ def seconds_of(value: str | int | float | timedelta) -> float:
 
 
 def human(seconds: float) -> str:
-    """Write seconds for people: `140 ms`, `3.2 s`, `1m 04s`, `2h 05m`, `2d 03h`."""
+    """Format seconds for people: `140 ms`, `3.2 s`, `1m 04s`, `2h 05m`, `2d 03h`."""
     if seconds < 0:
         return f"-{human(-seconds)}"
     if not math.isfinite(seconds):

@@ -1,4 +1,4 @@
-"""Plain JSON values: what a definition may carry, so that storing and reading it back gives the same definition."""
+"""Plain JSON values: what a definition may contain, so that storing and reading it back gives the same definition."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from holdfast.core.values.bounds import NESTING_MAX
 
 
 def is_plain(value: object, *, nesting_max: int = NESTING_MAX) -> bool:
-    """Tell whether the value is made of null, booleans, finite numbers, text, lists and objects with text keys.
+    """Return whether the value consists of null, booleans, finite numbers, text, lists and objects with text keys.
 
-    Tuples, subclasses that change meaning, NaN, NUL characters and lone surrogates are not plain: PostgreSQL or JSON
-    would refuse or change them. Linear in the value; a value that contains itself is too deep, not endless.
+    Tuples, subclasses that change meaning, NaN, NUL characters and lone surrogates are not plain, because PostgreSQL or
+    JSON would refuse or change them. Linear in the value; a value that contains itself is too deep, not endless.
     """
     level = [value]
     for _ in range(nesting_max + 1):
@@ -34,7 +34,7 @@ def is_plain(value: object, *, nesting_max: int = NESTING_MAX) -> bool:
 
 
 _ITEMS_MAX = 1_000_000
-"""More items than this on one level cannot come from an input that fits its limit."""
+"""More items than this on one level cannot come from an input within its size limit."""
 
 
 def _is_scalar(value: object) -> bool:

@@ -1,8 +1,8 @@
-"""What a hint says, and what a worker makes of it: look, leave it to others, or drop it.
+"""Hints and what a worker does with one: look up the task, leave the hint to others, or drop it.
 
-A hint is untrusted: anybody who reaches the carrier can write one, and it may be lost, late, doubled or broken. Of its
-body only `task_id` and `attempt` are read. The database is asked about both, so the worst that a forged hint costs is
-one look.
+A hint is untrusted: any program with access to the carrier can write one, and it may be lost, late, duplicated or
+broken. Only `task_id` and `attempt` of its body are read. Both are checked against the database, so a forged hint costs
+at most one query.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ ID_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """A task that may be claimable, in its `attempt`-th attempt. Action and queue say where to send it."""
+    """A task that may be claimable, in its `attempt`-th attempt. Action and queue determine where the hint is sent."""
 
     task_id: int
     attempt: int = 1
     action: str = ""
     queue: str = ""
     sends: int | None = field(default=None, compare=False)
-    """Which of its sendings it is, as the outbox counts them; it travels beside the body."""
+    """The number of this sending, as the outbox counts them; it travels as metadata, not in the body."""
 
     def body(self) -> str:
-        """The message as it travels: ids are text, as on every public surface."""
+        """Return the message body; ids are text, as in every public interface."""
         return json.dumps({"task_id": str(self.task_id), "attempt": self.attempt})
 
 
 def read_hint(body: str | bytes, sends: int | None = None) -> Hint | None:
-    """Read a message; None if it names no task. An `attempt` that is not a whole number above 0 counts as 1."""
+    """Read a message; None if it names no task. An `attempt` that is not a positive integer counts as 1."""
     if len(body) > BODY_BYTES_MAX:
         return None
     try:
@@ -52,7 +52,7 @@ def _task_id(given: Any) -> int | None:
 
 
 def _attempt(given: Any) -> int:
-    """`True` is no attempt, nor is 2.0 or "2": JSON tells them apart, and so do we."""
+    """Return the attempt. `True`, 2.0 and "2" are not attempts: JSON distinguishes them from 2."""
     return given if type(given) is int and given > 0 else 1
 
 
@@ -66,7 +66,7 @@ class HintAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintDecision:
-    """A verdict and its reason, for the log."""
+    """A decision and its reason, for the log."""
 
     verdict: HintAction
     reason: str
@@ -74,7 +74,7 @@ class HintDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintedTask:
-    """Where a task stands that a hint names. `state` None: it is over, or there is none. `sends`: of its hint."""
+    """The state of the task that a hint names. `state` None: it has ended or does not exist. `sends`: of its hint."""
 
     state: str | None
     tenant_id: int | None = None
@@ -91,7 +91,7 @@ class HintedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Who reads hints, and what it serves. `queues` None means every queue."""
+    """The worker that reads hints, and what it serves. `queues` None means every queue."""
 
     worker_id: int
     tenant_id: int
@@ -100,9 +100,10 @@ class Reader:
 
 
 def judge(hint: Hint, task: HintedTask, reader: Reader) -> HintDecision:
-    """Decide what follows from a hint.
+    """Decide what to do with a hint.
 
-    Dropped: what nobody needs to hear again. Left: what may still matter, to this worker later or to another one now.
+    A hint is dropped if no worker needs it any more. It is left if it may still matter, to this worker later or to
+    another one now.
     """
     if task.state is None:
         return HintDecision(verdict=HintAction.DROP, reason="terminal" if task.is_over else "unknown")
@@ -111,7 +112,7 @@ def judge(hint: Hint, task: HintedTask, reader: Reader) -> HintDecision:
         reason = "over_budget" if hint.attempt > task.attempts_max else "stale"
         return HintDecision(verdict=HintAction.DROP, reason=reason)
     if task.state == "w":
-        # Its own hint follows when it is due.
+        # The task's own hint follows when it is due.
         return HintDecision(verdict=HintAction.DROP, reason="not_due")
     if is_open:
         if task.worker_id == reader.worker_id and task.has_valid_lease:
@@ -120,7 +121,7 @@ def judge(hint: Hint, task: HintedTask, reader: Reader) -> HintDecision:
     if _is_served(task, reader):
         return HintDecision(verdict=HintAction.LOOK, reason="waiting")
     if hint.sends is not None and task.sends is not None and hint.sends < task.sends:
-        # It was sent again since. What nobody serves for long would otherwise lie there in ever more copies.
+        # The outbox sent it again since. Otherwise copies of a hint that no worker serves would pile up.
         return HintDecision(verdict=HintAction.DROP, reason="superseded")
     return HintDecision(verdict=HintAction.LEAVE, reason="not_served_here")
 
