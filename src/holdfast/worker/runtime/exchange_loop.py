@@ -158,7 +158,7 @@ class ExchangeLoop:
         return max(0, min(self._share, self._slots - self._hold.count - self._asked))
 
     async def exchange(self, want: int) -> bool:
-        """Run the primary exchange; return False if it failed and must be retried. Reports stay queued until accepted."""
+        """Run the primary exchange; return False if it must be retried. Reports stay queued until they are accepted."""
         try:
             if not self._occasion.is_line_up:
                 await self._resume()
