@@ -45,7 +45,7 @@ class ServerBeside:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - whatever ends the thread, whoever waits for it must hear
+        except BaseException as error:  # noqa: BLE001 - whatever ends the thread, the waiting caller must get the error
             if self._started.done():
                 logging.getLogger("holdfast").error("the HTTP API ended: %r", error)
             else:

@@ -121,7 +121,7 @@ class _Call:
             return
         try:
             value = self._work()
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever submitted it
+        except BaseException as error:  # noqa: BLE001 - it is raised to the caller that submitted it
             self.answer.set_exception(error)
         else:
             self.answer.set_result(value)

@@ -39,7 +39,7 @@ THROW_AWAY_SETTINGS = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_wal_size": "256MB",
-    # A test runs each statement a few times; without this the server would plan the first five executions anew.
+    # A test runs each statement a few times; without this the server would make a new plan for each of the first five.
     "plan_cache_mode": "force_generic_plan",
 }
 MEMORY = Path("/dev/shm")

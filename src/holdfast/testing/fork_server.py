@@ -59,7 +59,7 @@ def _die(acts: ModuleType, order: dict[str, Any], writing: int) -> None:
         )
         asyncio.run(getattr(acts, order["act"])(stage))
         code = 0
-    except BaseException:  # noqa: BLE001 - a forked child must not return into its mother's code
+    except BaseException:  # noqa: BLE001 - a forked child must not return into its parent's code
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def audit() -> None:
-    """See who changed what and why, and prove that nobody rewrote it."""
+    """See who changed what and why, and prove that the log was not rewritten."""
 
 
 @audit.command("list")

@@ -31,8 +31,8 @@ def token() -> None:
 def create(name: str, role: str, queues: str | None, expires: str | None, reason: str) -> None:
     """Create a token and print it. It is shown only once: only its digest is stored.
 
-    A viewer reads, an operator also changes work, an admin also manages access; a worker only claims and settles tasks.
-    Send the token as `authorization: Bearer TOKEN`.
+    A viewer reads, an operator also changes work, an admin also manages access, effect rules and webhooks; a worker
+    only claims and settles tasks. Send the token as `authorization: Bearer TOKEN`.
     """
     from holdfast.operations.access import CreateToken, create_token
 

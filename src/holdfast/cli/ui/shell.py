@@ -1,7 +1,7 @@
 """What every command shares: the common options, clients, and error output.
 
-Data goes to stdout, messages to stderr. An error says what happened and what to do, with its code; the exit code tells
-scripts which kind it was. Heavy modules are imported only when a command needs them.
+Data goes to stdout, messages to stderr. An error says what happened and what to do, with its code; the exit code
+identifies its kind for scripts. Heavy modules are imported only when a command needs them.
 """
 
 from __future__ import annotations

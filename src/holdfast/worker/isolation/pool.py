@@ -166,7 +166,7 @@ async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: Ru
 
 
 def _heard(held: RunningAttempt) -> None:
-    """Clear the cancellation, because it was handled: the task that runs attempts goes on."""
+    """Clear the cancellation, because it was handled: the task that runs attempts continues."""
     if held.task is not None:
         held.task.uncancel()
 
