@@ -1,5 +1,6 @@
-"""Churn: ten times the tasks through one group of workers, with the maintenance loops. What stays on disk and in
-memory?
+"""Churn: ten times the tasks through one group of workers, with the maintenance loops.
+
+What stays on disk and in memory?
 
 `bytes_per_task` counts tables and indexes of everything stored for a finished task. The live table is measured with its
 dead rows, which the engine's own vacuum must keep few.

@@ -1,6 +1,4 @@
-"""Curves over time as one SVG file, one panel below the other, each with its own scale so that small values are
-readable.
-"""
+"""Curves over time as one SVG file, one panel below the other, each with its own scale for readability."""
 
 from __future__ import annotations
 

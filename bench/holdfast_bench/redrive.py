@@ -58,9 +58,7 @@ class Pair(msgspec.Struct):
 
 
 async def measure_redrive(trial: Trial) -> dict[str, Any]:
-    """Measure drains of other work, alternately alone and during a campaign; `ratio` is the share of the rate they
-    keep.
-    """
+    """Measure drains of other work, alternately alone and during a campaign; `ratio` is the share of its rate kept."""
     letters = LETTERS_QUICK if trial.is_quick else LETTERS
     tasks = min(trial.tasks, OTHERS_MAX)
     await trial.arena.fresh()

@@ -51,9 +51,7 @@ class EffectRunner:
         return again
 
     def awaited(self, ask: Ask) -> EffectRunner:
-        """Return a copy for an executor on an event loop around plain code; both share known steps and effects in
-        progress.
-        """
+        """Return a copy for an executor on an event loop around plain code; both share steps and pending effects."""
         again = self.afresh()
         again.ask = ask
         again._is_blocking = False

@@ -39,8 +39,7 @@ class Attempt:
         self._is_over = False
 
     async def call(self) -> Any:
-        """Call the action's function with `arguments`, on the loop, in a thread or in the process, and return its
-        result.
+        """Call the action's function with `arguments`, where its isolation says, and return its result.
 
         It may be called any number of times. Each call counts its effects from the first, as a retry would.
         """

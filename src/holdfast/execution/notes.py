@@ -34,8 +34,9 @@ class Note(msgspec.Struct, frozen=True):
 
     @property
     def speaker(self) -> tuple[int, int]:
-        """The attempt that made the note. The lease token does not identify it: one claim takes many tasks under one
-        token.
+        """The attempt that made the note.
+
+        The lease token does not identify it: one claim takes many tasks under one token.
         """
         return (self.claimed.task_id, self.claimed.attempt)
 

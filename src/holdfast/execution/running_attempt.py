@@ -79,9 +79,7 @@ class RunningAttempt(msgspec.Struct, eq=False):
 
     @property
     def overdue_at(self) -> float:
-        """When the process must end itself: the lease is about to expire, or the attempt exceeds its limit and grace
-        time.
-        """
+        """When the process must end itself: its lease is about to expire, or the attempt is past limit and grace."""
         return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at)
 
     @property

@@ -22,8 +22,9 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def contained(function: Callable[..., Any], positional: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
-    """Call the function in its thread. Exceptions that a future cannot carry, or that would end the worker, are
-    converted.
+    """Call the function in its thread.
+
+    Exceptions that a future cannot carry, or that would end the worker, are converted.
     """
     try:
         return function(*positional, **arguments)

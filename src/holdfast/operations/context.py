@@ -42,9 +42,7 @@ class OperationContext:
 
     @property
     def is_of_installation(self) -> bool:
-        """Whether the caller acts for all tenants: with database access, or as a member of the default tenant at a
-        server.
-        """
+        """Whether the caller acts for all tenants: with database access, or in the default tenant of a server."""
         return self.tenant_id == DEFAULT_TENANT_ID or not isinstance(self.database, TenantDatabase)
 
 

@@ -30,9 +30,7 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 def with_key(
     operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int
 ) -> tuple[Q, IdempotentRequest | None]:
-    """Return the request with its key, and the object that stores its response; `Invalid` if the operation takes no
-    key.
-    """
+    """Return the request with its key, and what stores its response; raise `Invalid` if the operation takes no key."""
     if key is None:
         return asked, None
     bounds.valid_key(key)

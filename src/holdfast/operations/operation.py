@@ -102,8 +102,9 @@ def operation(
     is_long: bool = False,
     in_vain: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[[OperationContext, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
-    """Declare the decorated handler as an operation. Its types are the request and the result, its docstring the
-    summary.
+    """Declare the decorated handler as an operation.
+
+    Its types are the request and the result, its docstring the summary.
     """
 
     def declare(handler: Callable[[OperationContext, Q], Coroutine[Any, Any, A]]) -> Operation[Q, A]:

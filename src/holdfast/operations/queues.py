@@ -37,9 +37,7 @@ class OfQueue(Request, frozen=True, kw_only=True):
 
 
 class LimitQueue(Request, frozen=True, kw_only=True):
-    """Limits to set. Null removes a limit; omitted ones are unchanged. `retries` is as `100/1m`, `retry_share` as
-    `20%`.
-    """
+    """Limits to set; null removes one, omitted ones are unchanged. `retries` is as `100/1m`, `retry_share` as `20%`."""
 
     name: str
     running: int | UnsetType | None = UNSET

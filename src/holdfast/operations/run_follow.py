@@ -30,9 +30,8 @@ class AwaitRun(Request, frozen=True, kw_only=True):
 
 
 class ReadRunEvents(Request, frozen=True, kw_only=True):
-    """Events after a cursor; pass the `next` and `ended_by` of the previous page.
-
-    Without new events the request waits up to `wait_seconds`. A page without events may have an advanced `next`.
+    """Events after a cursor: the `next` and `ended_by` of the previous page. Without new events the request waits up to
+    `wait_seconds`; a page without events may still have an advanced `next`.
     """
 
     run_id: str

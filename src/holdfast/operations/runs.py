@@ -36,9 +36,8 @@ class SteerRun(Request, frozen=True, kw_only=True):
 
 
 class ListRuns(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
-
-    `before` is the `next` of the previous page.
+    """Filters; `state` may be repeated. `since` is a time or a duration before now; `before` the previous page's
+    `next`.
     """
 
     state: list[str] = msgspec.field(default_factory=list)
@@ -55,10 +54,8 @@ class RunListPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRun(Request, frozen=True, kw_only=True):
-    """A run of a flow that a worker declared, or with `clone` a copy of another run.
-
-    Fields given here replace those of the original: its `input` is merged, its tags, priority and limit are replaced. A
-    copy runs the same version as its original.
+    """A run of a flow that a worker declared, or with `clone` a copy of another run, in the version of the original.
+    Tags, priority and limit given here replace those of the original; `input` is merged into its input.
     """
 
     flow: str | None = None

@@ -29,8 +29,9 @@ _BETWEEN, _HEAD, _BODY = range(3)
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. `waits_since`: when it began to owe a request head; `unread_since`: when it stopped reading; or
-    0.
+    """One connection.
+
+    `waits_since`: when it began to owe a request head; `unread_since`: when it stopped reading; or 0.
     """
 
     # Slots, not the inherited instance dictionary, which gets slower for every name beyond thirty entries.

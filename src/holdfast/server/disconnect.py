@@ -26,9 +26,7 @@ async def while_here(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def while_open(asked: ApiRequest, work: Coroutine[Any, Any, T], in_vain: T) -> T:
-    """Return the result of `work` for any other caller, whose open waits are limited; `in_vain` if the server stops
-    first.
-    """
+    """Return the result of `work` for any other caller, within its limit of waits; `in_vain` if the server stops."""
     streams, closing = asked.server_state.streams, asked.server_state.closing
     try:
         streams.require_stream(asked.caller)

@@ -80,8 +80,9 @@ class ApiRequest:
 
     @property
     def engine(self) -> Engine:
-        """The engine of the caller's tenant. For public endpoints it is the whole engine, of which nothing may be
-        shown.
+        """The engine of the caller's tenant.
+
+        For public endpoints it is the whole engine, of which nothing may be shown.
         """
         return self.server_state.engine if self.caller is NOBODY else self.server_state.engine.of(self.caller.tenant_id)
 

@@ -1,6 +1,4 @@
-"""One round of a crash test: runs attempts one at a time with the engine's functions, and crashes once at a chosen
-point.
-"""
+"""One round of a crash test: attempts run one at a time with the engine's functions, and one of them crashes."""
 
 from __future__ import annotations
 
@@ -145,8 +143,9 @@ class Round:
         return done.claimed[0] if done.claimed else None
 
     async def _promote(self) -> bool:
-        """Run the maintenance passes; return whether tasks are queued. Waiting retries are made due, because no time
-        passes.
+        """Run the maintenance passes; return whether tasks are queued.
+
+        Waiting retries are made due, because no time passes.
         """
         database = self._engine.database
         for row in await database.fetch(_RETRYING):

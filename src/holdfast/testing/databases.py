@@ -139,8 +139,9 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        """Yield a connection to the server. Under `run_coroutine` connections are kept, two because clones overlap
-        drops.
+        """Yield a connection to the server.
+
+        Under `run_coroutine` connections are kept, two because clones overlap drops.
         """
         is_keeping = runs_apart()
         kept = self._kept.pop() if is_keeping and self._kept else None

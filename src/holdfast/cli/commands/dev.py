@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 @crew_options
 @unsafe_option
 def dev(is_unsafe: bool, **asked: Any) -> None:
-    """Run everything in one process tree: the database, the repair loops, workers for APP, the HTTP API, and a live
-    log.
+    """Run everything in one process tree: database, repair loops, workers for APP, HTTP API, and a live log.
 
     Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url select another database.
     """

@@ -35,8 +35,9 @@ class Group(click.Group):
 
 
 class Root(click.Group):
-    """The root group: names, modules and summaries of all commands. It imports a command on use, and handles all
-    errors.
+    """The root group: names, modules and summaries of all commands.
+
+    It imports a command on use, and handles all errors.
     """
 
     def __init__(self, *args: Any, homes: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:

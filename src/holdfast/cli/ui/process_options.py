@@ -17,8 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerGroup:
-    """Whose actions to run, and with how many processes and slots, as typed. None stands for the setting or every
-    queue.
+    """Whose actions to run, and with how many processes and slots, as typed.
+
+    None stands for the setting or every queue.
     """
 
     app_ref: str

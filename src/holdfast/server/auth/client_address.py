@@ -47,9 +47,7 @@ def host_in(header: str) -> str:
 
 
 def neighbourhood(peer: str) -> str:
-    """Return the key for counting failed logins: one IPv4 address, or a /64 network of IPv6, the usual share of a
-    customer.
-    """
+    """Return the key for counting failed logins: an IPv4 address, or an IPv6 /64 network, usually one customer's."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

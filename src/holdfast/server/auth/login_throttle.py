@@ -1,5 +1,4 @@
-"""A throttle for failed logins per client address: a wrong credential costs one attempt; without attempts, callers
-wait.
+"""A throttle for failed logins per client address: a wrong credential costs one attempt, and attempts refill with time.
 
 A valid credential always works: many callers may share one address, as behind a proxy, and none of them can lock out
 the others. So a credential is checked even if no attempt is left, but only a few at once: a guesser is checked late and
@@ -37,8 +36,9 @@ class LoginThrottle:
 
     @asynccontextmanager
     async def one(self, address: str, *, is_person: bool = False) -> AsyncIterator[None]:
-        """Check one credential in the block. `Unauthorized` raised there costs an attempt, or reports that none was
-        left.
+        """Check one credential in the block.
+
+        `Unauthorized` raised there costs an attempt, or reports that none was left.
 
         The attempt is taken in advance and refunded: a thousand concurrent checks have no advantage over one by one.
         """

@@ -33,9 +33,7 @@ class Proxies:
         return cls(tuple(_network(one) for one in given))
 
     def peer(self, request: Request) -> str:
-        """Return the client's address: the peer of the connection or, while that is a trusted proxy, the address it
-        reports.
-        """
+        """Return the client's address: the connection's peer or, if that is a trusted proxy, the address it reports."""
         peer = request.client.host if request.client is not None else ""
         if not self.networks or not self._hold(_address(peer)):
             return peer

@@ -388,9 +388,7 @@ class RemoteWorkers:
         return TakenTasks(done.claimed, done.settled, may_have_more)
 
     async def _ask_again(self, is_welcome: Asking, worker_session: RemoteWorkerSession, lanes: Lanes) -> None:
-        """Check the credentials of a waiting worker before it claims; if they are invalid, wake the next worker
-        instead.
-        """
+        """Check the credentials of a waiting worker before it claims; if they are invalid, wake the next worker."""
         try:
             await is_welcome()
         except BaseException:

@@ -27,7 +27,7 @@ log = logging.getLogger("holdfast.lobby")
 RUNNERS = 2
 """How many workers of each group one notification wakes."""
 AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
-"""First and longest pause before a worker claims again after other transactions had locked all claimable tasks."""
+"""First and longest pause before a worker claims again after other transactions had locked claimable tasks."""
 BEAT_SECONDS = 8.0
 """How often heartbeats of waiting workers are recorded."""
 

@@ -201,8 +201,9 @@ class _Process:
         writing: AttemptDatasets,
         beside: BlockingBridge,
     ) -> Any:
-        """Run the executor of a plain function in a second thread. The function runs in this thread, as it would
-        without one.
+        """Run the executor of a plain function in a second thread.
+
+        The function runs in this thread, as it would without one.
         """
         stop, effect_runner = self._stop, context._governed
         assert isinstance(effect_runner, EffectRunner)

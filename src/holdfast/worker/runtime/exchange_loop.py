@@ -29,7 +29,7 @@ log = logging.getLogger("holdfast.worker")
 RECONNECT_SECONDS_FIRST = 0.05
 RECONNECT_SECONDS_MAX = 1.0
 AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
-"""First and longest pause before a worker claims again after other transactions had locked all claimable tasks."""
+"""First and longest pause before a worker claims again after other transactions had locked claimable tasks."""
 
 
 def share_of(slots: int, concurrent_exchanges: int) -> int:

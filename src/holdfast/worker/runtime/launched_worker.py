@@ -51,8 +51,9 @@ class SingleAttemptWorker(Worker):
         self._launched = line
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
-        """Run the attempt, and return whether its outcome was accepted. Raise `LeaseLost` if there is nothing to attach
-        to.
+        """Run the attempt, and return whether its outcome was accepted.
+
+        Raise `LeaseLost` if there is nothing to attach to.
         """
         async with self.signed_on():
             await self._attach(task_id, attempt, token)

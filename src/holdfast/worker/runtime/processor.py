@@ -164,8 +164,9 @@ class _OneSlot(Worker):
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
 
     async def _until_over(self, left: Callable[[], int]) -> None:
-        """Wait until nothing is left, also of an earlier call. Raise `Unavailable` if a commit gets no response for
-        long.
+        """Wait until nothing is left, also of an earlier call.
+
+        Raise `Unavailable` if a commit gets no response for long.
         """
         unanswered_max = self._hold.committing.unanswered + REPORTS_MAX
         while left():

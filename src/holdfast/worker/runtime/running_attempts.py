@@ -267,9 +267,7 @@ class RunningAttempts:
 
 
 def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
-    """Refuse actions with process isolation: the child process must import the app, so an isolator must know its
-    location.
-    """
+    """Refuse actions with process isolation: only an isolator knows where the child process imports the app from."""
     if isolated := sorted(name for name, action in actions.items() if action.isolation is Isolation.PROCESS):
         raise Invalid(
             f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",

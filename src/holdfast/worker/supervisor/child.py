@@ -170,9 +170,7 @@ async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Transpor
 
 
 def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:
-    """Return a function that publishes the deadline to the supervisor and sets the kernel timer a little later as a
-    fallback.
-    """
+    """Return a function that publishes the deadline, and sets the kernel timer a little later as a fallback."""
     kill_timer = KillTimer()
 
     def publish(worker_id: int, kill_at: float) -> None:

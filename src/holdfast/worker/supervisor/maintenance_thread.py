@@ -54,8 +54,9 @@ class MaintenanceThread:
         self._looping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Open the database, waiting for one that is away or full. Permanent errors are raised here, before any process
-        is started.
+        """Open the database, waiting for one that is away or full.
+
+        Permanent errors are raised here, before any process is started.
         """
         self._thread.start()
         opening = asyncio.run_coroutine_threadsafe(once_there(self._open, seconds_max=START_SECONDS_MAX), self._loop)
@@ -90,9 +91,7 @@ class MaintenanceThread:
             self._looping = asyncio.create_task(self._repair(), name="holdfast-loops")
 
     async def _repair(self) -> None:
-        """Run the maintenance loops forever and restart them after any error: without them, lost work is never
-        recovered.
-        """
+        """Run the maintenance loops forever, restarting them after any error: without them, lost work stays lost."""
         while True:
             try:
                 async with asyncio.TaskGroup() as group:

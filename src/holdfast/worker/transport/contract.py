@@ -155,8 +155,9 @@ class Transport(WorkListener, Protocol):
     async def exchange(
         self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
     ) -> ExchangeResponse:
-        """Store notes, settle reports, and claim at most `want` tasks. `start` may get some of them before the
-        response.
+        """Store notes, settle reports, and claim at most `want` tasks.
+
+        `start` may get some of them before the response.
         """
         ...
 
@@ -183,8 +184,9 @@ class LaunchedLine(Transport, Protocol):
     """The transport of a launched worker."""
 
     async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
-        """Exchange a one-shot token for the lease of its attempt. Raise `LeaseLost` if the token is not valid (any
-        more).
+        """Exchange a one-shot token for the lease of its attempt.
+
+        Raise `LeaseLost` if the token is not valid (any more).
 
         Not retried here: if the response is lost, `resume` finds the lease. Empty if the attempt's input could not be
         built and it was settled as failed.

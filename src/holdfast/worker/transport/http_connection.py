@@ -67,8 +67,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, url: str, settings: Settings) -> Server:
-        """Parse the URL. Raise `InvalidSettings` if it is malformed, credentials are missing, or a token would be sent
-        unencrypted.
+        """Parse the URL.
+
+        Raise `InvalidSettings` if it is malformed, credentials are missing, or a token would be sent unencrypted.
         """
         parts = urlsplit(url)
         try:

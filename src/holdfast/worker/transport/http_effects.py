@@ -1,5 +1,4 @@
-"""The effect store over HTTP: effects, steps, lease renewals and notes of attempts, sent to the server with their
-leases.
+"""The effect store over HTTP: effects, steps, lease renewals and notes of attempts, each sent with the lease.
 
 Requests come from many attempts at once. Each takes a connection from a small pool, and waits if all are in use.
 """
