@@ -1,4 +1,4 @@
-"""The app under measurement: its actions only leave a mark. Workers load it as `holdfast_bench.app:app`."""
+"""The measured app: its actions only leave a mark. Workers load it as `holdfast_bench.app:app`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def hit(i: int) -> None:
 
 @app.action(queue=QUEUE)
 async def hang(i: int) -> None:
-    """Leave a mark and, the first time, never return."""
+    """Leave a mark and, on the first execution, never return."""
     marks = _marks()
     marks.hold(i)
     if marks.hit(i) == 0:
@@ -41,32 +41,32 @@ async def hang(i: int) -> None:
 
 @app.action(queue=QUEUE)
 async def step(base: int, i: int, values: list[int] | None = None) -> dict[str, int]:
-    """A node of a run: leave a mark and pass the run's first mark on."""
+    """Run as a node: leave a mark and pass on the number of the run's first mark."""
     _marks().hit(base + i)
     return {"base": base}
 
 
 @app.action(queue=QUEUE)
 async def link(base: int, i: int) -> None:
-    """Plain work of another action, in a lane of its own."""
+    """Leave a mark as plain work of another action, in its own lane."""
     _marks().hit(base + i)
 
 
 @app.action(queue=QUEUE, max_retries=3)
 async def fail(i: int) -> None:
-    """Fail as if somebody else were down."""
+    """Fail as if another service were down."""
     raise ConnectionRefusedError("connection refused")
 
 
 @app.action(queue=QUEUE, max_retries=3, breaker={"open_seconds": 10})
 async def fail_guarded(i: int) -> None:
-    """The same behind a breaker."""
+    """Fail in the same way, behind a breaker."""
     raise ConnectionRefusedError("connection refused")
 
 
 @app.action(queue=MENDED_QUEUE)
 async def mend(i: int) -> None:
-    """Fail for good until somebody mends it, by the last mark there is."""
+    """Fail for good until the last mark is set."""
     marks = _marks()
     if not marks.count(marks.capacity - 1):
         raise Fatal("not mended yet")
@@ -74,5 +74,5 @@ async def mend(i: int) -> None:
 
 @app.action(queue=OTHER_QUEUE)
 async def other(i: int) -> None:
-    """Stand in a queue that no worker of the benchmark serves."""
+    """Wait in a queue that no worker of the benchmark serves."""
     _marks().hit(i)

@@ -1,7 +1,7 @@
-"""The arena: a database of our own on the server under test, made for one run and dropped after it.
+"""A temporary database on the server under test, created for one run and dropped after it.
 
-Never touches any other database of that server. A server that may lose acknowledged commits is refused: its numbers
-would compare with nothing.
+No other database of that server is touched. A server that may lose acknowledged commits is refused: its results would
+not be comparable.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ REPORTED = (*DURABLE, "server_version", "shared_buffers", "max_wal_size", "wal_c
 
 
 async def at_rest(connection: Any) -> None:
-    """A checkpoint, where one may ask for it: what made the schema is not written while something is measured.
+    """Run a checkpoint, where permitted, so that writes of the schema do not happen during a measurement.
 
-    Before tables are filled: after it, the first change of each page would be logged as a whole page.
+    Call it before tables are filled: after it, the first change of each page is logged as a whole page.
     """
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.execute("checkpoint")
@@ -38,14 +38,14 @@ async def at_rest(connection: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arena:
-    """A database to measure in. `server` is what the server says about itself."""
+    """A database to measure in. `server` holds the server's settings."""
 
     url: str
     database: str
     server: Mapping[str, str]
 
     async def fresh(self) -> None:
-        """Begin with an empty schema that is on disk, as the raw ceiling does."""
+        """Create an empty schema that is on disk, as the raw ceiling does."""
         async with self.connection() as connection:
             await connection.execute("drop schema if exists holdfast cascade")
             await migrate(Database(self.url))
@@ -53,7 +53,7 @@ class Arena:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
-        """A connection of its own, outside what is measured."""
+        """Yield a separate connection, which is not measured."""
         connection = await asyncpg.connect(self.url)
         try:
             yield connection
@@ -62,7 +62,7 @@ class Arena:
 
     @asynccontextmanager
     async def another_database(self) -> AsyncIterator[str]:
-        """An empty database beside this one, for an engine with a schema of its own; dropped afterwards."""
+        """Create an empty database on the same server, for an engine with its own schema; drop it afterwards."""
         name = new_name()
         async with self.connection() as connection:
             await connection.execute(f"create database {name}")
@@ -73,7 +73,7 @@ class Arena:
                 await connection.execute(f"drop database if exists {name} with (force)")
 
     async def analyze(self, url: str) -> None:
-        """Analyze a database, as autovacuum does with one that has been there for a minute."""
+        """Analyze a database, as autovacuum does with one that has existed for a minute."""
         connection = await asyncpg.connect(url)
         try:
             await connection.execute("analyze")
@@ -91,7 +91,7 @@ class Arena:
 
 @asynccontextmanager
 async def enter(settings: Settings) -> AsyncIterator[Arena]:
-    """Make a database on the server of these settings, and drop it on the way out."""
+    """Create a database on the server of these settings, and drop it on exit."""
     place = await asyncio.to_thread(resolve_database, settings)
     try:
         try:
@@ -114,7 +114,7 @@ async def enter(settings: Settings) -> AsyncIterator[Arena]:
 
 
 def refuse_if_not_durable(server: Mapping[str, str]) -> None:
-    """Raise `Invalid` unless an acknowledged commit survives a power cut."""
+    """Raise `Invalid` unless an acknowledged commit survives a power failure."""
     off = [name for name in DURABLE if server[name] == "off"]
     if off:
         raise Invalid(
@@ -129,7 +129,7 @@ def new_name() -> str:
 
 
 def in_database(url: str, name: str) -> str:
-    """The same server and user, another database."""
+    """Return the URL of another database with the same server and user."""
     parts = urlsplit(url)
     query = [(key, value) for key, value in parse_qsl(parts.query) if key not in ("dbname", "database")]
     # Not `parts._replace`: an empty host (a socket given in the query) must keep its `@/`.

@@ -1,5 +1,8 @@
-"""Backlog: does a long queue slow the drain down? The same drain with nothing, with a million queued tasks of another
-lane, and with a million more of its own lane."""
+"""Backlog: whether a long queue slows the drain down.
+
+The same drain runs without a backlog, with a million queued tasks of another lane, and with a million more of its own
+lane.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _SETTLED = "select count(*) from holdfast.attempt"
 
 
 async def measure_backlog(trial: Trial) -> dict[str, Any]:
-    """Drain rates side by side; `ratio` is the worse of both backlogs against none."""
+    """Measure the drain rates; `ratio` is the worse of both backlogs relative to none."""
     tasks = min(trial.tasks, DRAINED_MAX)
     backlog = tasks * BACKLOG_QUICK_TIMES if trial.is_quick else BACKLOG
     trial.say(f"backlog: {tasks:,} tasks alone")
@@ -52,13 +55,13 @@ def _wrong(drains: list[Drained]) -> dict[str, int]:
 
 
 async def _fill_other(client: Client, backlog: int) -> None:
-    """Tasks that no worker here serves."""
+    """Enqueue tasks that no worker here serves."""
     for start in range(0, backlog, CHUNK):
         await client.enqueue_many(other, [{"i": 0}] * min(CHUNK, backlog - start))
 
 
 async def _drain_part(trial: Trial, tasks: int, backlog: int) -> float:
-    """Tasks per second while the first `tasks` of a long queue run; the rest is left."""
+    """Return the tasks per second while the first `tasks` of a long queue run; the rest stays queued."""
     await trial.arena.fresh()
     trial.marks.clear()
     async with trial.client() as client:

@@ -1,4 +1,4 @@
-"""Bars to draw: what is compared, as values. The terminal chart and the SVG draw the same ones."""
+"""Bar charts as values. The terminal chart and the SVG draw the same ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Chart:
 
 
 def charts(results: Mapping[str, Any]) -> list[Chart]:
-    """The comparisons these results hold, fastest bar first."""
+    """Return the comparisons in these results, fastest bar first."""
     found = []
     if drain := results.get("drain"):
         bars = [_bar("Holdfast", OURS, drain["spread"]), _bar("raw SQL", RAW, drain["raw_spread"])]

@@ -1,7 +1,9 @@
-"""Churn: ten times the tasks through one crew, with the repair loops on. What stays on disk, and in memory?
+"""Churn: ten times the tasks through one group of workers, with the maintenance loops.
 
-`bytes_per_task` counts tables and indexes of all that is kept of a finished task; the live table counts with its dead
-rows, which the engine's own vacuum has to keep few.
+What stays on disk and in memory?
+
+`bytes_per_task` counts tables and indexes of everything stored for a finished task. The live table is measured with its
+dead rows, which the engine's own vacuum must keep few.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from holdfast_bench.trial import Trial
 TURNS, TURNS_QUICK = 10, 2
 MEGABYTE = 1_000_000
 VACUUM_SECONDS = 6.0
-"""A little more than the pause between two vacuums of the live table."""
+"""A little more than the interval between two vacuums of the live table."""
 
 _KEPT = """
 select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
@@ -35,7 +37,7 @@ TURN_TASKS_MAX = 100_000
 
 
 async def measure_churn(trial: Trial) -> dict[str, Any]:
-    """Fill and drain in turns, without a pause of the queue: workers run while the next tasks come in."""
+    """Fill and drain in turns, without pausing the queue: workers run while the next tasks are enqueued."""
     turns, count = TURNS_QUICK if trial.is_quick else TURNS, min(trial.tasks, TURN_TASKS_MAX)
     await trial.arena.fresh()
     before = await trial.arena.fetchval(_KEPT)
@@ -68,7 +70,7 @@ async def measure_churn(trial: Trial) -> dict[str, Any]:
 
 
 def _memory(readings: list[list[int]]) -> dict[str, Any]:
-    """Compare the end with the first turn, after which a worker has seen everything it will see."""
+    """Compare the end with the first turn, after which a worker has seen all code paths."""
     if not all(readings):
         return {"drift_mb": None, "note": "the memory of a process cannot be read here"}
     drifts = [(last - first) / MEGABYTE for first, last in zip(readings[0], readings[-1], strict=True)]

@@ -1,7 +1,7 @@
-"""`holdfast bench`: measure this engine on your own machine, next to what PostgreSQL gives without any engine.
+"""`holdfast bench`: measure Holdfast on your own machine, compared to what PostgreSQL achieves without any engine.
 
-Data on stdout, progress on stderr. Exit code 0 when everything ran once and verified, whatever the speed; 1 when
-something was lost, doubled or did not run; 2 when the server or the options are refused.
+Data goes to stdout, progress to stderr. Exit code 0 if everything ran once and verified, whatever the speed; 1 if
+something was lost, doubled or did not run; 2 if the server or the options are refused.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def bench(
 ) -> None:
     """Measure drain, enqueue, latency, recovery, backlog, size, memory and idle cost on your database.
 
-    Runs in a database of its own on HOLDFAST_URL's server, or the embedded one, and drops it afterwards.
+    Runs in a temporary database on HOLDFAST_URL's server, or the embedded one, and drops it afterwards.
     """
     options = {
         "tasks": tasks or (TASKS_QUICK if quick else TASKS),
@@ -132,7 +132,7 @@ def _show(results: dict[str, Any], output: str) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what is being measured. It redraws rarely: it must not compete with the workers."""
+    """Yield a function that shows progress on stderr. It redraws rarely, so as not to compete with the workers."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""Processor time of processes, read from /proc. Where that cannot be read, nothing is claimed."""
+"""Processor time of processes, read from /proc. Where that cannot be read, nothing is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BACKENDS = "select pid from pg_stat_activity where datname = current_database()
 
 
 def of_processes(pids: Iterable[int]) -> dict[int, float]:
-    """Processor seconds used so far, by process id; ended or foreign processes are left out."""
+    """Return the processor seconds used so far, by process id; ended or foreign processes are left out."""
     found: dict[int, float] = {}
     for pid in pids:
         try:
@@ -25,7 +25,7 @@ def of_processes(pids: Iterable[int]) -> dict[int, float]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes started by this one; none where they cannot be seen."""
+    """Return the processes started by this one; none where they cannot be seen."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -38,7 +38,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Memory a process holds now."""
+    """Return the resident memory of a process."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -47,7 +47,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 async def of_backends(arena: Arena) -> dict[int, float]:
-    """Processor seconds of the server processes that serve our database; empty when the server is elsewhere."""
+    """Return the processor seconds of our database's server processes; empty if the server is on another machine."""
     return of_processes([row["pid"] for row in await arena.fetch(_BACKENDS)])
 
 
@@ -58,7 +58,7 @@ async def cpu_seconds(arena: Arena, pids: Iterable[int]) -> dict[str, dict[int, 
 def cores_used(
     before: Mapping[str, Mapping[int, float]], after: Mapping[str, Mapping[int, float]], seconds: float
 ) -> dict[str, float]:
-    """Cores used on average between two readings, by kind of process; only processes seen both times count."""
+    """Return the cores used on average between two readings, by kind; only processes in both readings count."""
     return {
         kind: round(
             sum(used - before[kind][pid] for pid, used in after[kind].items() if pid in before[kind]) / seconds, 4

@@ -1,7 +1,7 @@
-"""A crew: helper processes of one measurement, started together and ended with it.
+"""A group of helper processes for one measurement, started together and ended with it.
 
-A member takes its orders as one line on stdin and leaves by itself when stdin closes, so none survives the benchmark,
-however that ends. Orders hold a database URL; arguments would show it to every user of the machine.
+A helper takes its orders as one line on stdin and ends by itself when stdin closes, so none survives the benchmark,
+however that ends. Orders contain a database URL, which arguments would show to every user of the machine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.errors import Unavailable
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS = 0.5
-"""After it is ready, everybody opens the last connections; the clock starts after that."""
+"""Pause after all are ready, in which the processes open their last connections; the measurement starts after it."""
 
 
 class Member:
-    """A running helper process that speaks in lines."""
+    """A running helper process that communicates in lines."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -38,7 +38,7 @@ class Member:
         return self._process.returncode is None
 
     async def line(self, seconds_max: float) -> str:
-        """The next line it says; an ended or silent process is an error."""
+        """Return the next line of its output; raise an error if it ended or is silent."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), seconds_max)
@@ -57,7 +57,7 @@ class Member:
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Let it leave by itself, else end it."""
+        """Let it end by itself, else kill it."""
         if not self.is_alive:
             return
         assert self._process.stdin is not None
@@ -76,7 +76,7 @@ async def launch(
     cwd: Path | None = None,
     log: int | None = None,
 ) -> Member:
-    """Start a helper process; what it says beside its lines goes to our stderr, or to `log`."""
+    """Start a helper process; its stderr goes to ours, or to `log`."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Curves over time as one SVG file, one panel below the other with a scale of its own: a small one stays readable."""
+"""Curves over time as one SVG file, one panel below the other, each with its own scale for readability."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STYLE = """
 
 
 def storm_svg(storm: Mapping[str, Any]) -> str:
-    """Attempts per second, retries among them dashed, for each way to meet a storm."""
+    """Return the SVG of attempts per second, with retries dashed, for each kind of protection."""
     arms: Mapping[str, Any] = storm["arms"]
     height = 2 * MARGIN + 22 + len(arms) * (PANEL + GAP) - GAP + 16
     panels = [

@@ -1,7 +1,8 @@
-"""Drain: how fast two worker processes run tasks that wait already, next to the raw ceiling.
+"""Drain: how fast two worker processes run queued tasks, compared to the raw ceiling.
 
-Tasks go in through the public client while their queue is paused; workers connect; then the queue is resumed and the
-clock runs until the last result is committed. Every task must have run once, and the database must verify.
+Tasks are enqueued through the public client while their queue is paused; workers connect; then the queue is resumed,
+and the time is measured until the last result is committed. Every task must have run once, and the database must
+verify.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TIDY = ("vacuum analyze holdfast.live", "vacuum analyze holdfast.body", "analyz
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """One drain. `doubles` ran more than once, `losses` not at all; `cores` is who used how much of the machine."""
+    """One drain. `doubles` ran more than once, `losses` not at all; `cores` is the processor use by kind of process."""
 
     tasks: int
     seconds: float
@@ -48,7 +49,7 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure_drain(trial: Trial, *, beside: Callable[[], Awaitable[None]]) -> dict[str, Any]:
-    """Ours, raw and what runs `beside` in turn, `rounds` times."""
+    """Measure Holdfast, raw SQL and what runs `beside` in turn, `rounds` times."""
     ours: list[Drained] = []
     raw: dict[int, list[float]] = {batch: [] for batch in BATCHES}
     for number in range(1, trial.rounds + 1):
@@ -93,7 +94,7 @@ async def drain_once(
     before: Callable[[Client], Awaitable[None]] | None = None,
     workers: Callable[[], AbstractAsyncContextManager[list[Member]]] | None = None,
 ) -> Drained:
-    """A fresh schema, `tasks` waiting (and what `before` put there), and the time until all of them are committed."""
+    """Drain `tasks` tasks (and what `before` enqueues) from a fresh schema, and time it until all are committed."""
     await trial.arena.fresh()
     trial.marks.clear()
     async with trial.client() as client:
@@ -120,13 +121,13 @@ async def drain_once(
 
 
 async def fill(client: Client, tasks: int, *, chunk: int = CHUNK) -> None:
-    """Hand in `tasks` tasks, `chunk` a call."""
+    """Enqueue `tasks` tasks, `chunk` per call."""
     for start in range(0, tasks, chunk):
         await client.enqueue_many(hit, [{"i": i} for i in range(start, min(start + chunk, tasks))])
 
 
 async def tidy(trial: Trial) -> None:
-    """Vacuum and analyze, as autovacuum does with a table that has been there for a minute; raw gets the same."""
+    """Vacuum and analyze, as autovacuum does with a table that has existed for a minute; raw SQL gets the same."""
     for statement in _TIDY:
         await trial.arena.fetch(statement)
 
@@ -136,16 +137,16 @@ async def pause(client: Client, queue: str = QUEUE) -> None:
 
 
 async def resume(client: Client, queue: str = QUEUE) -> float:
-    """Open the gate and wake the workers; answers when that began."""
+    """Resume the queue and wake the workers; return when that began."""
     began_at = time.monotonic()
     await queues.resume(client.engine, DEFAULT_TENANT_ID, queue, actor="bench", reason="measuring")
     return began_at
 
 
 async def all_settled(trial: Trial, tasks: int, *, settled: Callable[[Any], Awaitable[float]] | None = None) -> float:
-    """Wait until all ran and the last result is committed; answers when. Gives up when nothing moves any more.
+    """Wait until all ran and the last result is committed; return when. Give up when there is no more progress.
 
-    `settled` waits for what else the end is, and answers when that was: the counting afterwards is nobody's time.
+    `settled` waits for another end condition and returns when it was met, so that counting afterwards is not measured.
     """
     async with trial.arena.connection() as connection:
         moved_at, last = time.monotonic(), tasks
@@ -162,7 +163,7 @@ async def all_settled(trial: Trial, tasks: int, *, settled: Callable[[Any], Awai
 
 
 async def none_runs(connection: Any) -> float:
-    """Wait until every claimed task is settled; answers when. The queue must be paused or empty."""
+    """Wait until every claimed task is settled; return when. The queue must be paused or empty."""
     runs = await connection.fetchval(_RUNS)
     while runs:
         await asyncio.sleep(SETTLE_LOOK_SECONDS)

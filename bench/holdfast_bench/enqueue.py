@@ -1,6 +1,7 @@
-"""Enqueue: how fast tasks are accepted, by the thousand and one by one, next to the raw ceiling.
+"""Enqueue: how fast tasks are accepted, by the thousand and one by one, compared to the raw ceiling.
 
-A round takes less than a second, in which a busy disk or a neighbour would hit one of the two: they take turns in it.
+A round takes less than a second, in which a busy disk or another process would affect only one of the two; so they
+alternate within it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ SINGLE_TASKS = 8_000
 BULK_TASKS_MIN, BULK_TASKS_MAX = 10 * CHUNK, 400 * CHUNK
 """Fewer calls would measure the first one, which is slower than all that follow."""
 BULK_TURN, SINGLE_TURN = 5 * CHUNK, 100
-"""How many tasks one of the two hands in before it is the other's turn."""
+"""How many tasks one of the two submits before the other's turn."""
 
 Handing = Callable[[int], Awaitable[None]]
-"""Hands in so many tasks."""
+"""Submits this many tasks."""
 
 
 async def measure_enqueue(trial: Trial) -> dict[str, Any]:
-    """Ours and raw in turn, `rounds` times."""
+    """Measure Holdfast and raw SQL in turn, `rounds` times."""
     bulk, single = (
         max(BULK_TASKS_MIN, min(trial.tasks, BULK_TASKS_MAX) // CHUNK * CHUNK),
         min(SINGLE_TASKS, trial.tasks),
@@ -60,14 +61,14 @@ def _summary(rates: dict[str, list[float]]) -> dict[str, Any]:
 
 
 async def _bulk_round(trial: Trial, tasks: int) -> tuple[float, float]:
-    """Tasks accepted per second in calls of a thousand, one call after the other: ours, and raw."""
+    """Return the tasks accepted per second in calls of a thousand, one call after the other: Holdfast, and raw SQL."""
     await trial.arena.fresh()
     async with trial.client() as client, raw_enqueuing(trial.arena.url, batch=CHUNK) as raw:
         return await _in_turn(lambda number: fill(client, number), raw, tasks, BULK_TURN)
 
 
 async def _single_round(trial: Trial, tasks: int) -> tuple[float, float]:
-    """Tasks accepted per second, one call after the other: ours, and raw."""
+    """Return the tasks accepted per second, one call after the other: Holdfast, and raw SQL."""
     await trial.arena.fresh()
     async with trial.client() as client, raw_enqueuing(trial.arena.url, batch=1) as raw:
 

@@ -1,4 +1,4 @@
-"""Flows: how fast runs go, next to plain tasks in the same run; how long a hop takes; what a giant run costs.
+"""Flows: the rate of runs compared to plain tasks, the latency of a hop, and the cost of a giant run.
 
 A fan is one node, many, and one that joins them, with values bound along every edge. Every node leaves a mark, and the
 database must verify at the end.
@@ -35,11 +35,11 @@ _OPEN = "select exists (select from holdfast.run where state = 'o')"
 
 
 async def _nobody() -> None:
-    """No other engine takes part."""
+    """Do nothing: no other engine takes part."""
 
 
 async def measure_flow(trial: Trial, *, beside: Callable[[], Awaitable[None]] = _nobody) -> dict[str, Any]:
-    """All of it; a part of each size in a quick run. What runs `beside` takes its turn with the fans."""
+    """Measure everything, with smaller sizes in a quick run. `beside` takes turns with the fans."""
     part = QUICK_PART if trial.is_quick else 1
     found = await _fans(trial, FAN_RUNS // part, FAN_WIDTH, beside)
     found |= await _chain(trial, CHAIN_NODES // part)
@@ -52,7 +52,7 @@ async def measure_flow(trial: Trial, *, beside: Callable[[], Awaitable[None]] = 
 
 
 async def _fans(trial: Trial, runs: int, width: int, beside: Callable[[], Awaitable[None]]) -> dict[str, Any]:
-    """Runs of 1 → width → 1 and as many plain tasks, in turn."""
+    """Measure runs of 1 → width → 1 and as many plain tasks, in turn."""
     nodes = runs * (width + 2)
     flows: list[float] = []
     plain: list[float] = []
@@ -80,7 +80,7 @@ async def _fans(trial: Trial, runs: int, width: int, beside: Callable[[], Awaita
 
 
 async def _run_seconds(trial: Trial, flow: FlowDefinition, runs: int) -> float:
-    """From the first claim to the end of the last run, workers connected before."""
+    """Return the seconds from the first claim to the end of the last run; workers connect before."""
     size = len(flow.nodes)
     await trial.arena.fresh()
     trial.marks.clear()
@@ -101,7 +101,7 @@ async def _all_over(connection: Any) -> float:
 
 
 async def _chain(trial: Trial, nodes: int) -> dict[str, Any]:
-    """The time from one node's start to the next one's."""
+    """Measure the time from one node's start to the next one's."""
     rounds: list[dict[str, float]] = []
     for turn in range(1, trial.rounds + 1):
         trial.say(f"flow, round {turn}: a chain")
@@ -112,7 +112,7 @@ async def _chain(trial: Trial, nodes: int) -> dict[str, Any]:
 
 
 async def _giants(trial: Trial, width: int, nodes: int) -> dict[str, Any]:
-    """One join of many, and one run ten times as large: its rate, its memory, and what it costs other work."""
+    """Measure one wide join, and one run ten times as large: its rate, its memory, and its effect on other work."""
     join_per_s = (width + 2) / await _run_seconds(trial, a_fan(width), 1)
     giant = a_fan(nodes - 2)
     memory: list[int] = []
@@ -141,7 +141,7 @@ async def _giants(trial: Trial, width: int, nodes: int) -> dict[str, Any]:
 
 
 async def _others(trial: Trial, tasks: int, nodes: int, giant: FlowDefinition) -> dict[str, Any]:
-    """How fast other work goes beside a giant run, against the same beside as many plain tasks, in turns."""
+    """Measure how fast other work runs during a giant run, relative to during as many plain tasks, in turns."""
     rates, ratios = [], []
     for turn in range(1, min(trial.rounds, OTHERS_TURNS) + 1):
         trial.say(f"flow: other work beside a giant run, round {turn}")
@@ -183,7 +183,7 @@ async def _fill_links(client: Client, tasks: int, *, first: int) -> None:
 
 
 async def _starts(trial: Trial, runs: int) -> dict[str, Any]:
-    """Nodes per second of runs that are accepted, a thousand runs a call."""
+    """Measure the nodes per second of accepted runs, a thousand runs per call."""
     flow = a_chain(STARTED_NODES)
     await trial.arena.fresh()
     async with trial.client() as client:
@@ -196,7 +196,7 @@ async def _starts(trial: Trial, runs: int) -> dict[str, Any]:
 
 
 def a_fan(width: int) -> FlowDefinition:
-    """One node, `width` that take its value, and one that takes all of theirs."""
+    """Return a flow of one node, `width` that take its value, and one that takes all of theirs."""
     middle = [f"middle{number}" for number in range(width)]
     nodes = (
         Node(name="first", action=step.name, config={"i": 0}),
@@ -224,7 +224,7 @@ def a_fan(width: int) -> FlowDefinition:
 
 
 def a_chain(length: int) -> FlowDefinition:
-    """Nodes one after the other, each with the value of the last."""
+    """Return a flow of nodes one after the other, each with the value of the previous one."""
     names = [f"link{number}" for number in range(length)]
     base = Binding(output_key="base", input_key="base")
     edges = [Edge(upstream=RUN_INPUT, downstream=names[0], bindings=(base,))]

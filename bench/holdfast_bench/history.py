@@ -1,9 +1,8 @@
-"""A long history, written with plain SQL in seconds: what lists have to find their way through.
+"""A long history, written with plain SQL in seconds, for the measurement of lists.
 
-One in ten is a node of a run. One task in twenty failed and left a dead letter,
-  one in five did something outside; all
-others completed. As many more are queued. Around them is what years of use leave behind: an
-audit log, events, workers that are gone, schedules with their slots. Beside it are two tenants with next to nothing.
+One task in ten is a node of a run. One task in twenty failed and left a dead letter, one in five has an effect; all
+others completed. As many more are queued. In addition there is what years of use leave behind: an audit log, events,
+ended workers, schedules with their slots. Two more tenants have few rows or none.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ select (select min(task_id) from holdfast.note) as task_id,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What was written, some of its ids to ask for, and the numbers of the tenants beside it."""
+    """What was written, some ids for requests, and the ids of the small tenants."""
 
     tasks: int
     queued: int
@@ -215,16 +214,16 @@ async def fill_history(arena: Arena, client: Client, *, tasks: int, queued: int)
                 await connection.execute(statement, first, first + ids)
         await connection.execute(_REST)
         await beside.write(connection)
-        # Most of it was told by no event.
+        # Most of the history has no events, so the counters must be recomputed.
         await connection.execute("select holdfast.recount_completed()")
-        # As autovacuum leaves a database that has been there for a while.
+        # As autovacuum leaves a database that has existed for a while.
         await connection.execute("vacuum (analyze)")
         ids = await connection.fetchrow(_IDS)
     return History(tasks=tasks, queued=queued, nodes=NODES, few=beside.few, nobody=beside.nobody, **dict(ids))
 
 
 async def _span(connection: Any, sequence: str, ids: int) -> int:
-    """Take ids; answers the first one."""
+    """Reserve ids; return the first one."""
     last = await connection.fetchval(f"select last_value from holdfast.{sequence}")
     first = int(last // HUNDRED + 1) * HUNDRED
     await connection.execute("select setval($1::text::regclass, $2::bigint)", f"holdfast.{sequence}", first + ids)

@@ -1,6 +1,6 @@
-"""HTTP: the drain of workers that have the database next to that of workers elsewhere, in turns on the same server.
+"""HTTP: the drain of workers with database access and of remote workers, in turns on the same server.
 
-And how soon a task reaches one of many workers that wait for an answer, and what idle connections cost.
+It also measures how soon a task reaches one of many waiting workers, and what idle connections cost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ServerOrders(msgspec.Struct, frozen=True, kw_only=True, tag="server"):
 
 
 class CrowdOrders(msgspec.Struct, frozen=True, kw_only=True, tag="crowd"):
-    """Hold connections to this server: `pollers` claim one task at a time, waiting; `readers` stream events."""
+    """Open connections to this server: `pollers` long-poll for one task at a time; `readers` stream events."""
 
     url: str
     pollers: int
@@ -50,7 +50,7 @@ class CrowdOrders(msgspec.Struct, frozen=True, kw_only=True, tag="crowd"):
 
 
 async def measure_http(trial: Trial) -> dict[str, Any]:
-    """Drains in turns, then the crowd."""
+    """Measure the drains in turns, then the waiting workers and the idle connections."""
     direct: list[Drained] = []
     same: list[Drained] = []
     http: list[Drained] = []
@@ -85,16 +85,16 @@ async def measure_http(trial: Trial) -> dict[str, Any]:
 
 @asynccontextmanager
 async def http_server(trial: Trial) -> AsyncIterator[tuple[str, Member]]:
-    """A server of this trial's database in a process of its own, and its URL."""
+    """Start a server of this trial's database in a separate process; yield its URL."""
     async with crew(SIDE, [ServerOrders(url=trial.arena.url)]) as [member]:
         yield await member.line(READY_SECONDS_MAX), member
 
 
 @asynccontextmanager
 async def _workers_elsewhere(trial: Trial) -> AsyncIterator[list[Member]]:
-    """The same workers, speaking HTTP."""
+    """Start the same workers over HTTP."""
     async with http_server(trial) as (url, _):
-        # So many exchanges of a worker may be under way, which share its slots.
+        # A worker runs several exchanges concurrently, which share its slots.
         orders = msgspec.structs.replace(trial.orders(), url=url, slots=FLIGHTS * BATCH, has_loops=False)
         async with trial.workers([orders]) as members:
             yield members
@@ -112,7 +112,7 @@ async def _crowd(trial: Trial, url: str, *, pollers: int, readers: int) -> Async
 
 
 async def _claim_latency(trial: Trial) -> dict[str, Any]:
-    """From before the call to enqueue until one of many waiting workers has the task."""
+    """Measure from before the call to enqueue until one of many waiting workers has the task."""
     pollers = POLLERS_QUICK if trial.is_quick else POLLERS
     tasks = min(trial.tasks, LATENCY_TASKS_QUICK if trial.is_quick else LATENCY_TASKS)
     trial.say(f"http, {pollers} workers that wait")
@@ -133,7 +133,7 @@ async def _claim_latency(trial: Trial) -> dict[str, Any]:
 
 
 async def _idle(trial: Trial) -> dict[str, Any]:
-    """Processor time of the server with nothing to do: half of the connections wait for tasks, half for events."""
+    """Measure the processor time of an idle server: half of the connections wait for tasks, half for events."""
     connections = CONNECTIONS_QUICK if trial.is_quick else CONNECTIONS
     seconds = IDLE_SECONDS_QUICK if trial.is_quick else IDLE_SECONDS
     trial.say(f"http, {connections} idle connections for {seconds:g} s")

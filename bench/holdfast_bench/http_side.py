@@ -1,6 +1,6 @@
-"""The other side of the HTTP measurements: a server or a crowd of connections, as a process with its orders on stdin.
+"""The other side of the HTTP measurements: a server or many connections, as a process with its orders on stdin.
 
-It says one line when it is ready and leaves when its stdin closes.
+It prints one line when it is ready and ends when its stdin closes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNHURRIED = HttpSettings(
     tenant_requests_per_second=1_000_000,
     tenant_requests_burst=1_000_000,
 )
-"""One caller asks for all there is here; what is measured is the answer, not the limit on questions."""
+"""No rate limits: one caller sends all requests here, and responses are measured, not limits."""
 
 
 class _Claimed(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ async def _crowd(orders: CrowdOrders) -> None:
 
 
 async def _poll(calls: HttpConnection, registered: Registered, marks: Marks) -> None:
-    """A worker with one slot: wait for a task as our own do, mark it, complete it."""
+    """Run a worker with one slot: wait for a task as Holdfast's workers do, mark it, complete it."""
     while True:
         try:
             seconds = registered.wait_seconds_max * random.uniform(*WAIT_PARTS)
@@ -100,7 +100,7 @@ async def _poll(calls: HttpConnection, registered: Registered, marks: Marks) -> 
 
 
 async def _read(server: Server) -> None:
-    """Somebody who watches the events."""
+    """Read the event stream."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     writer.write(f"GET /api/v1/events HTTP/1.1\r\n{server.headers}\r\n".encode())
     while await reader.read(65536):
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def _first_line() -> bytes:
-    """Byte by byte: nothing that follows may end up in a buffer that nobody reads."""
+    """Read byte by byte, so that nothing that follows the line ends up in a buffer."""
     line = bytearray()
     while (one := os.read(sys.stdin.fileno(), 1)) not in (b"\n", b""):
         line += one

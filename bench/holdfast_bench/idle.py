@@ -1,4 +1,4 @@
-"""Idle: what ten workers with nothing to do cost the database server."""
+"""Idle: what ten idle workers cost the database server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS, SECONDS_QUICK = 60.0, 10.0
 
 
 async def measure_idle(trial: Trial) -> dict[str, Any]:
-    """Processor time of all server processes that serve ten idle workers and the repair loops."""
+    """Measure the processor time of all server processes that serve ten idle workers and the maintenance loops."""
     seconds = SECONDS_QUICK if trial.is_quick else SECONDS
     trial.say(f"idle, {WORKER_COUNT} workers for {seconds:g} s")
     await trial.arena.fresh()

@@ -1,4 +1,4 @@
-"""Latency: how long after an enqueue began does the action start, on workers with nothing else to do."""
+"""Latency: the time from the start of an enqueue to the start of the action, on otherwise idle workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATE_SECONDS_MAX = 10.0
 
 
 async def measure_latency(trial: Trial) -> dict[str, Any]:
-    """With one worker process, and with ten that all want the same task, in turn."""
+    """Measure with one worker process, and with ten that compete for the same task, in turn."""
     rounds: dict[int, list[dict[str, Any]]] = {count: [] for count in CREWS}
     for number in range(1, trial.rounds + 1):
         for count in CREWS:
@@ -65,7 +65,7 @@ async def one_by_one(trial: Trial, client: Client, tasks: int) -> None:
 
 
 def waits_of(trial: Trial, tasks: int) -> dict[str, Any]:
-    """Milliseconds from before each enqueue to the start of its action."""
+    """Return the milliseconds from before each enqueue to the start of its action."""
     waits = [(trial.marks.started_at(i) - trial.marks.sent_at(i)) * 1000 for i in range(tasks) if trial.marks.count(i)]
     shown = quantiles(waits, *QUANTILES) if waits else {}
     return {**shown, "tasks": tasks, "losses": trial.marks.missing(tasks), "doubles": trial.marks.doubles(tasks)}

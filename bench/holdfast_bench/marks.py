@@ -1,8 +1,8 @@
-"""Marks: what really ran, counted outside the database, in a file that all processes map.
+"""Marks: records of executions outside the database, in a file that all processes map.
 
-One count byte, one start time and one note (when it was sent, or who holds it) per task. Times are the machine's
-monotonic clock. Two processes that mark the same task at the same instant may count once: such a double execution is
-left to the database's own checks.
+For each task there are one count byte, one start time and one note (when it was sent, or which process runs it). Times
+are of the machine's monotonic clock. Two processes that mark the same task at the same instant may count once: such a
+double execution is left to the database's own checks.
 
 Standard library only: drivers of other engines load this file too.
 """
@@ -40,18 +40,18 @@ class Marks:
         self._notes = capacity * 9
 
     def hit(self, i: int) -> int:
-        """Mark an execution of task `i` and say how many there were before."""
+        """Mark an execution of task `i`, and return how many there were before."""
         _TIME.pack_into(self._map, self._starts + 8 * i, time.monotonic())
         before = self._map[i]
         self._map[i] = min(before + 1, 255)
         return before
 
     def send(self, i: int) -> None:
-        """Note that task `i` is about to be handed in."""
+        """Record that task `i` is about to be enqueued."""
         _TIME.pack_into(self._map, self._notes + 8 * i, time.monotonic())
 
     def hold(self, i: int) -> None:
-        """Note which process runs task `i`, and whose child that is."""
+        """Record which process runs task `i`, and its parent."""
         _PIDS.pack_into(self._map, self._notes + 8 * i, os.getpid(), os.getppid())
 
     def count(self, i: int) -> int:
@@ -64,28 +64,28 @@ class Marks:
         return float(_TIME.unpack_from(self._map, self._notes + 8 * i)[0])
 
     def holder(self, i: int) -> tuple[int, int]:
-        """The process that last ran task `i`, and its parent."""
+        """Return the process that last ran task `i`, and its parent."""
         pid, parent = _PIDS.unpack_from(self._map, self._notes + 8 * i)
         return int(pid), int(parent)
 
     def missing(self, tasks: int) -> int:
-        """How many of the first `tasks` did not run."""
+        """Return how many of the first `tasks` did not run."""
         return self._map[:tasks].count(0)
 
     def doubles(self, tasks: int) -> int:
-        """How many executions of the first `tasks` were one too many."""
+        """Return how many executions of the first `tasks` were repetitions."""
         counts = self._map[:tasks]
         return sum(counts) - (tasks - counts.count(0))
 
     def first_started_at(self, tasks: int) -> float:
-        """When the first of the first `tasks` started; 0 if none did."""
+        """Return when the first of the first `tasks` started; 0 if none did."""
         return min((self.started_at(i) for i in range(tasks) if self._map[i]), default=0.0)
 
     def clear(self) -> None:
         self._map[:] = bytes(len(self._map))
 
     def forget(self, tasks: int) -> None:
-        """Count the first `tasks` from nothing again; the rest stays."""
+        """Reset the counts of the first `tasks`; the others are kept."""
         self._map[:tasks] = bytes(tasks)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Marks:
 
 @contextmanager
 def new_marks(capacity: int) -> Iterator[Marks]:
-    """Marks in memory where the system has a place for that, removed afterwards."""
+    """Yield marks in shared memory where the system has it, removed afterwards."""
     shared = Path("/dev/shm")
     descriptor, name = tempfile.mkstemp(prefix="holdfast-bench-", dir=shared if shared.is_dir() else None)
     os.close(descriptor)

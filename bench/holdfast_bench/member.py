@@ -1,6 +1,6 @@
-"""A member of a crew: workers under their parent, as `holdfast work` runs them. Orders come as one line on stdin.
+"""A helper process: workers under their supervisor, as `holdfast work` runs them. Orders come as one line on stdin.
 
-It leaves when its stdin is closed, so that it never outlives the benchmark.
+It ends when its stdin closes, so that it never outlives the benchmark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast_bench import app as bench_app
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member is told. Every setting that is not named here has its default."""
+    """The orders of a helper process. Every setting that is not listed here has its default."""
 
     url: str
     marks: str
@@ -35,7 +35,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         worker = WorkerSettings(
             slots=self.slots, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
         )
-        # The bench checks the server itself, and its output holds its own progress, not the log of its workers.
+        # The benchmark checks durability itself, and its output shows its own progress, not the log of its workers.
         return Settings(
             url=self.url,
             env="local",

@@ -1,6 +1,6 @@
-"""Small tenants beside a large one: lists must find the little they have, and pass over nothing of the other's.
+"""Small tenants next to a large one: their lists must find few rows without scanning those of the large tenant.
 
-One has three rows of each kind, all of them older than anything of the large tenant; one has nothing.
+One tenant has three rows of each kind, all older than those of the large tenant; the other has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FEW, NOBODY = "few", "nobody"
 ROWS = 3
 FEW_TAG = "small"
 
-# `$1` is the tenant, `$2` the first of its ids, three for each state; `$3` the first of ids for three runs.
+# `$1` is the tenant, `$2` the first of its task ids, three for each state; `$3` the first of the ids of three runs.
 _FEW = f"""
 with queue as (
   insert into holdfast.queue (tenant_id, name) values ($1, 'small') returning queue_id
@@ -100,7 +100,7 @@ cross join snapshot
 
 
 class Neighbours(NamedTuple):
-    """The numbers of both tenants, and where the ids of the one with little begin."""
+    """The ids of both tenants, and the first ids of the one with few rows."""
 
     few: int
     nobody: int
@@ -108,14 +108,14 @@ class Neighbours(NamedTuple):
     run_id: int
 
     async def write(self, connection: Any) -> None:
-        """Write what the one has."""
+        """Write the rows of the tenant with few."""
         await connection.execute(_FEW, self.few, self.task_id, self.run_id)
 
 
 async def make_neighbours(database: Database, connection: Any) -> Neighbours:
-    """Make both, and take their ids before anybody else does."""
+    """Create both tenants, and reserve their ids before any others are used."""
     few, nobody = [await create_tenant(database, name, actor="bench", reason="measure") for name in (FEW, NOBODY)]
-    # As the next pass does where there are several tenants now.
+    # The next maintenance pass does this once there are several tenants.
     await begin_today(database)
     last = await connection.fetchval("select max(nextval('holdfast.task_id')) from generate_series(1, 100)")
     run_id = await connection.fetchval("select holdfast.take_span(100)")

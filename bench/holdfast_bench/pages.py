@@ -1,10 +1,10 @@
-"""Pages: how long each list takes over HTTP with a million tasks of history and a million queued beside them.
+"""Pages: how long each list takes over HTTP with a million tasks of history and a million queued tasks.
 
-As the tenant that has them, and as one beside it that has three tasks.
+Measured as the tenant that has them, and as a tenant that has three tasks.
 
-Every list of the operator's API is asked for with every filter. Each answer names where the next page begins, and the
-next question is for that page, so that later pages are measured like the first. All questions are asked in turns, and
-of each quantile the median of the turns counts: a machine that stands still for a moment is no property of a list.
+Every list of the operator API is requested with every filter. Each response names the next page, and the next request
+is for that page, so that later pages are measured like the first. All requests take turns, and for each quantile the
+median of the turns counts: a short stall of the machine is no property of a list.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SLOWEST_SHOWN = 10
 
 
 class _Page(msgspec.Struct, frozen=True):
-    """What every page has in common."""
+    """The field that all pages have."""
 
     next: str | int | None = None
 
 
 async def measure_pages(trial: Trial) -> dict[str, Any]:
-    """Fill, then ask."""
+    """Fill the database, then measure."""
     tasks = TASKS_QUICK if trial.is_quick else TASKS
     await trial.arena.fresh()
     trial.say(f"pages: writing a history of {tasks:,} tasks, and {tasks:,} queued ones")
@@ -78,7 +78,7 @@ async def measure_pages(trial: Trial) -> dict[str, Any]:
 
 
 async def _token(trial: Trial, history: History) -> str:
-    """Of an operator of the small tenant."""
+    """Create a token of an administrator of the small tenant."""
     async with trial.client() as client:
         made = await create_token(
             client.engine.database, history.few, name="bench", role="admin", actor="bench", reason="measure"
@@ -87,7 +87,7 @@ async def _token(trial: Trial, history: History) -> str:
 
 
 async def ask(calls: HttpConnection, operation: Operation[Any, Any], asked: Asked, times: int) -> list[float]:
-    """Milliseconds of each answer: the page asked for, and those after it for as long as there are any."""
+    """Return the milliseconds of each response: the requested page, and the following ones while there are any."""
     waits: list[float] = []
     following: Mapping[str, Any] = {}
     for number in range(WARM + times):
@@ -102,7 +102,7 @@ async def ask(calls: HttpConnection, operation: Operation[Any, Any], asked: Aske
 
 
 def path_of(operation: Operation[Any, Any], asked: Asked) -> str:
-    """The path and query of a question."""
+    """Return the path and query of a request."""
     path = operation.path.format(**{name: quote(str(asked[name])) for name in operation.path_fields})
     query = {name: _text(value) for name, value in asked.items() if name not in operation.path_fields}
     return f"{path}?{urlencode(query, doseq=True)}" if query else path
@@ -113,7 +113,7 @@ def _text(value: Any) -> Any:
 
 
 def shown(operation: Operation[Any, Any], asked: Asked) -> str:
-    """A question as people read it: `task.list queue=rare`."""
+    """Return a request in readable form: `task.list queue=rare`."""
     filters = [
         f"{name}={','.join(value) if isinstance(value, list) else _text(value)}" for name, value in asked.items()
     ]

@@ -1,4 +1,4 @@
-"""Every list an operator can ask for, with every filter: what the measurement of pages asks."""
+"""Every list of the operator API with every filter: the requests of the page measurement."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.operations.registry import OPERATIONS
 from holdfast_bench.history import QUEUES, RARE_TAG, TAG, History
 
 PAGING = frozenset({"before", "after", "limit", "ended_by", "wait_seconds"})
-"""Fields that say which page, not which rows."""
+"""Fields that select a page, not rows."""
 NOT_LISTS = frozenset({"checkup"})
-"""It answers a list of findings, and reads none."""
+"""It returns a list of findings, and reads no list."""
 
 Asked = Mapping[str, Any]
 
 
 def list_operations() -> tuple[Operation[Any, Any], ...]:
-    """Operations that answer a page, or nothing but lists."""
+    """Return the operations that return a page, or nothing but lists."""
     return tuple(
         operation
         for operation in OPERATIONS
@@ -33,7 +33,7 @@ def _is_list(answer: type[Any]) -> bool:
 
 
 def questions(history: History) -> Mapping[str, tuple[Asked, ...]]:
-    """What to ask each list for: all of it, each filter with much and with little to find, and far behind."""
+    """Return the requests for each list: everything, each filter with many and with few matches, and a late page."""
     some: dict[str, tuple[Asked, ...]] = {
         "task.list": _of_tasks(history),
         "run.list": _of_runs(history),
@@ -132,7 +132,7 @@ def _of_changes(history: History) -> tuple[Asked, ...]:
 
 
 def all_questions(history: History) -> Iterator[tuple[Operation[Any, Any], Asked]]:
-    """Each with its operation."""
+    """Yield each request with its operation."""
     asked = questions(history)
     for operation in list_operations():
         for one in asked[operation.name]:
@@ -140,7 +140,7 @@ def all_questions(history: History) -> Iterator[tuple[Operation[Any, Any], Asked
 
 
 def questions_beside(history: History) -> Iterator[tuple[Operation[Any, Any], Asked]]:
-    """What a tenant may ask that knows nothing of this history: the same, without what names a task or run."""
+    """Yield the requests for a tenant that has none of this history: all without task ids, run ids or cursors."""
     for operation, asked in all_questions(history):
         if not operation.path_fields and not {"before", "after", "task_id"} & set(asked):
             yield operation, asked

@@ -1,6 +1,6 @@
 """The raw ceiling: two processes with one connection each complete a batch and claim the next in one transaction.
 
-Run as `python -m holdfast_bench.raw` it is one of those processes.
+Run as `python -m holdfast_bench.raw`, it is one of those processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DRAIN_SECONDS_MAX = 600.0
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of the ceiling one process is."""
+    """The orders of one process of the raw ceiling."""
 
     url: str
     batch: int
@@ -33,14 +33,14 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process did, and when it was through, on the machine's monotonic clock."""
+    """How many rows one process completed, and when it finished, on the machine's monotonic clock."""
 
     completed: int
     ended_at: float
 
 
 async def raw_drain_per_s(url: str, tasks: int, *, batch: int, processes: int) -> float:
-    """Claim and complete `tasks` rows, already in the table, as fast as the database goes."""
+    """Claim and complete `tasks` stored rows as fast as the database allows; return the rate."""
     await _prepare(url, tasks)
     orders = [Orders(url=url, batch=batch, number=number) for number in range(1, processes + 1)]
     async with crew("holdfast_bench.raw", orders) as members:
@@ -59,7 +59,7 @@ async def raw_drain_per_s(url: str, tasks: int, *, batch: int, processes: int) -
 
 @asynccontextmanager
 async def raw_enqueuing(url: str, *, batch: int) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
-    """Inserts as many rows as it is told, `batch` at a time, one statement after the other."""
+    """Yield a function that inserts rows, `batch` at a time, one statement after the other."""
     await _prepare(url, 0)
     connection = await asyncpg.connect(url)
     try:
@@ -90,7 +90,7 @@ async def _prepare(url: str, tasks: int) -> None:
 
 
 async def drain(orders: Orders) -> None:
-    """Be one process of the ceiling: connect, say so, wait for the word, and work until nothing is left."""
+    """Run one process of the ceiling: connect, report ready, wait for the start, and work until nothing is left."""
     connection = await asyncpg.connect(orders.url)
     claim = await connection.prepare(raw_sql.CLAIM)
     complete = await connection.prepare(raw_sql.COMPLETE)

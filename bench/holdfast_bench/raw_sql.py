@@ -1,7 +1,7 @@
-"""The SQL of the raw ceiling: what PostgreSQL gives to the same rows with no engine around them.
+"""The SQL of the raw ceiling: what PostgreSQL achieves with the same rows and no engine around them.
 
-A task is a live row (leased, then deleted), a body and one attempt row, all fenced by a token. No tenants, events,
-checks or heartbeats. It is the fixed yardstick: it is never tuned to how the engine does.
+A task is a live row (leased, then deleted), a body and one attempt row, all fenced by a token. There are no tenants,
+events, checks or heartbeats. It is a fixed reference and is never tuned to the engine's results.
 """
 
 from __future__ import annotations

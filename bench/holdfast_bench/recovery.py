@@ -1,7 +1,8 @@
-"""Recovery: a worker is killed with SIGKILL while it runs a task; how long until the next attempt starts?
+"""Recovery: the time from killing a worker with SIGKILL during a task until the next attempt starts.
 
-In one case everything that supervises it dies too, so only the lease tells: what a lost machine looks like. In the
-other its parent lives and sees it die. Victims die at random moments of their heartbeat, while rescuers wait beside.
+In one case its supervisor dies too, so that only the lease expiry reveals the loss, as with a lost machine. In the
+other the supervisor survives and sees the worker die. Workers are killed at random moments of their heartbeat, while
+other workers wait.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ START_SECONDS_MAX = 30.0
 
 
 async def measure_recovery(trial: Trial) -> dict[str, Any]:
-    """With the default lease and with one tuned for speed, of a whole machine; and of one supervised process."""
+    """Measure a lost machine with the default lease and with a short one, and a lost process under its supervisor."""
     kills = KILLS_FULL if trial.is_full else KILLS_QUICK if trial.is_quick else KILLS
     default = trial.orders()
     tuned = msgspec.structs.replace(
@@ -45,7 +46,7 @@ async def measure_recovery(trial: Trial) -> dict[str, Any]:
 
 
 async def recovery_once(trial: Trial, kills: int, orders: Orders, *, is_supervised: bool = False) -> dict[str, Any]:
-    """Let `kills` workers hold one task each, kill them, and see when each task starts again elsewhere."""
+    """Let `kills` workers run one task each, kill them, and measure when each task starts again on another worker."""
     await trial.arena.fresh()
     trial.marks.clear()
     victim = msgspec.structs.replace(orders, processes=1, slots=1, has_loops=False)
@@ -57,7 +58,7 @@ async def recovery_once(trial: Trial, kills: int, orders: Orders, *, is_supervis
         async with trial.workers([orders]):
             phases = [random.uniform(0, orders.heartbeat_seconds) for _ in range(kills)]
             killed_at = await asyncio.gather(*(_kill(trial, i, phase, is_supervised) for i, phase in enumerate(phases)))
-            # A second start that never comes is reported, not waited for.
+            # A second start that never happens is reported, not waited for.
             await until(
                 lambda: all(trial.marks.count(i) > 1 for i in range(kills)),
                 seconds_max=orders.lease_seconds + START_SECONDS_MAX,
@@ -77,7 +78,7 @@ async def recovery_once(trial: Trial, kills: int, orders: Orders, *, is_supervis
 
 
 async def _kill(trial: Trial, i: int, delay_seconds: float, is_supervised: bool) -> float:
-    """Kill who holds task `i`, unless it is supervised together with its parent; answers when."""
+    """Kill the worker that runs task `i`, with its supervisor unless `is_supervised`; return when."""
     worker, parent = trial.marks.holder(i)
     await asyncio.sleep(delay_seconds)
     if not is_supervised:
@@ -88,6 +89,6 @@ async def _kill(trial: Trial, i: int, delay_seconds: float, is_supervised: bool)
 
 
 def _end(pid: int) -> None:
-    """Kill a process that may be gone by now: a child of a killed parent ends by itself."""
+    """Kill a process that may have ended: a child of a killed supervisor ends by itself."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

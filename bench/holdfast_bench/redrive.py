@@ -1,8 +1,8 @@
-"""Re-drive: what does a campaign over very many dead letters cost other work?
+"""Re-drive: what a campaign over very many dead letters costs other work.
 
-Tasks that fail for good become letters of one group. Then their fault is mended, and a campaign runs them all again, at
-its own pace. Other tasks are drained alone and beside it in turn: while the queue of its letters is paused the campaign
-waits, so both are measured within one minute, on the same tables.
+Tasks that fail for good become dead letters of one group. Then the fault is fixed, and a campaign re-drives them all at
+its own rate. Other tasks are drained alternately alone and during the campaign: while the queue of the dead letters is
+paused the campaign waits, so both are measured within one minute, on the same tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LETTERS, LETTERS_QUICK = 100_000, 2_000
 OTHERS_MAX = 200_000
 PAIRS = 3
 WARM_SHARE = 0.05
-"""How much of the letters a campaign releases before anything is measured: it begins slowly."""
+"""The share of dead letters that a campaign releases before anything is measured, because it starts slowly."""
 SECONDS_MAX = 900.0
 BURY_CHUNK = 5_000
 
@@ -46,7 +46,10 @@ select exists (
 
 
 class Pair(msgspec.Struct):
-    """Two drains of other work, and how many letters went during the second; `seconds` the campaign could move."""
+    """Two drains of other work, and how many dead letters were released during the second.
+
+    `seconds` is how long the campaign could run.
+    """
 
     alone_per_s: float = 0.0
     beside_per_s: float = 0.0
@@ -55,7 +58,7 @@ class Pair(msgspec.Struct):
 
 
 async def measure_redrive(trial: Trial) -> dict[str, Any]:
-    """Drains of other work, alone and beside a campaign in turn; `ratio` says what of their rate they keep."""
+    """Measure drains of other work, alternately alone and during a campaign; `ratio` is the share of its rate kept."""
     letters = LETTERS_QUICK if trial.is_quick else LETTERS
     tasks = min(trial.tasks, OTHERS_MAX)
     await trial.arena.fresh()
@@ -87,7 +90,7 @@ async def measure_redrive(trial: Trial) -> dict[str, Any]:
 
 
 async def _pair(trial: Trial, client: Client, campaign: int, tasks: int, number: int) -> Pair:
-    """One drain alone and one beside the campaign; every other time in this order, as all around them changes too."""
+    """Run one drain alone and one during the campaign, in alternating order, because conditions change over time."""
     pair = Pair()
     for is_beside in (False, True) if number % 2 else (True, False):
         trial.say(f"redrive: {tasks:,} other tasks {'beside the campaign' if is_beside else 'alone'}, {number}")
@@ -116,7 +119,7 @@ async def _bury(trial: Trial, client: Client, letters: int) -> None:
 
 
 async def _start(trial: Trial, client: Client, letters: int) -> int:
-    """Start the campaign, and wait until it has come to its full pace."""
+    """Start the campaign, and wait until it has reached its full rate."""
     fingerprint = str(await trial.arena.fetchval(_FINGERPRINT))
     trial.say("redrive: the canary of the campaign")
     began = await start_campaign(client.engine, DEFAULT_TENANT_ID, fingerprint, actor="bench", reason="measuring")
@@ -127,7 +130,7 @@ async def _start(trial: Trial, client: Client, letters: int) -> int:
 
 
 async def _go_on(client: Client, campaign: int) -> float:
-    """Let the campaign move, and wait until it does, or is over; answers when that began."""
+    """Let the campaign continue, and wait until it releases tasks or ends; return when that began."""
     before = (await _look(client, campaign)).released
     began_at = await resume(client, MENDED_QUEUE)
     await _until(client, campaign, lambda now: now.released > before or now.state == CampaignState.COMPLETED)
@@ -135,7 +138,7 @@ async def _go_on(client: Client, campaign: int) -> float:
 
 
 async def _stand_by(trial: Trial, client: Client, tasks: int) -> None:
-    """Hand other tasks in, while their queue and that of the letters are paused and nothing runs."""
+    """Enqueue other tasks, while their queue and that of the dead letters are paused and nothing runs."""
     trial.marks.forget(tasks)
     await pause(client)
     await fill(client, tasks)
@@ -148,7 +151,7 @@ async def _stand_by(trial: Trial, client: Client, tasks: int) -> None:
 
 
 async def _others_per_s(trial: Trial, client: Client, tasks: int) -> float:
-    """From the opening of their queue to the start of the last of them."""
+    """Return the rate from the resuming of their queue to the start of the last task."""
     began_at = await resume(client)
     if not await until(lambda: not trial.marks.missing(tasks), seconds_max=SECONDS_MAX):
         raise Unavailable("Tasks beside a campaign did not end.", code="bench_stuck")

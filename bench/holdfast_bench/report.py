@@ -1,4 +1,4 @@
-"""Results for people: a table of targets and verdicts with bars below, or plain tab-separated lines."""
+"""Output of results: a table of targets and results with bar charts, or plain tab-separated lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {OURS: "green", RAW: "bright_black", PEER: "blue"}
 
 
 def table(results: Mapping[str, Any]) -> RenderableType:
-    """Everything measured, each line with its target and verdict."""
+    """Return a table of all measurements, each line with its target and whether it is met."""
     found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     found.add_column("measured")
     found.add_column("value", justify="right")
@@ -39,7 +39,7 @@ def table(results: Mapping[str, Any]) -> RenderableType:
 
 
 def plain(results: Mapping[str, Any]) -> str:
-    """One line per number: name, value, target, verdict, detail, separated by tabs."""
+    """Return one line per number: name, value, target, result, detail, separated by tabs."""
     rows = ["\t".join((line.name, line.value, line.target, verdict(line), line.detail)) for line in lines(results)]
     rows += [
         f"peer {name}\t{peer.get('drain_per_s', '')}\t\t\t{peer.get('note', '')}"
@@ -54,7 +54,7 @@ def plain(results: Mapping[str, Any]) -> str:
 
 
 def _pages(results: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    """Every question that was asked, the slowest first."""
+    """Return every measured page, the slowest first."""
     found: Mapping[str, Mapping[str, float]] = results.get("pages", {}).get("pages", {})
     return sorted(found.items(), key=lambda one: -one[1]["p99"])
 

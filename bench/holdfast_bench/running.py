@@ -1,6 +1,6 @@
-"""Run a coroutine on the fastest event loop this machine has: every process of a measurement uses the same one.
+"""Run a coroutine on the fastest event loop available; every process of a measurement uses the same one.
 
-SIGTERM is heard like Ctrl-C: what was made is taken down before the process ends.
+SIGTERM is handled like Ctrl-C: everything is cleaned up before the process ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; an interruption becomes `KeyboardInterrupt`, after everything was taken down."""
+    """Run to the end; an interruption becomes `KeyboardInterrupt`, after everything was cleaned up."""
     try:
         return _run(_interruptible(work))
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""Several runs of one measurement: the median counts, minimum and maximum say how much to trust it."""
+"""Statistics over several runs of one measurement: the median counts; minimum and maximum show its reliability."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def percentile(values: Iterable[float], part: float) -> float:
-    """The value below which `part` (0 … 1) of all values lie."""
+    """Return the value below which `part` (0 … 1) of all values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
 def quantiles(values: Sequence[float], *names: str) -> dict[str, float]:
-    """The named parts of what was measured."""
+    """Return the named quantiles of the values."""
     return {name: round(percentile(values, _PARTS[name]), 2) for name in names}
 
 
 def typical(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The quantiles of the round in the middle, each by itself: one bad second of the machine spoils one round."""
+    """Return the median of each quantile over the rounds, so that a bad second of the machine spoils one round only."""
     return {name: round(statistics.median(one[name] for one in rounds), 2) for name in rounds[0]}

@@ -1,7 +1,7 @@
-"""A storm: every task fails in a way that may pass. How many attempts per second does it cause, second by second?
+"""A retry storm: every task fails with a transient error. How many attempts per second does it cause?
 
-The same storm four times: with nothing in its way, with a retry quota on the queue, with a breaker on the action, and
-with both. Attempts are counted from the failures on record, first attempts and retries apart.
+The same storm runs four times: without protection, with a retry quota on the queue, with a breaker on the action, and
+with both. Attempts are counted from the recorded failures, first attempts and retries separately.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ order by 1
 
 
 async def measure_storm(trial: Trial) -> dict[str, Any]:
-    """One storm for each way to meet it."""
+    """Measure one storm for each kind of protection."""
     tasks = TASKS_QUICK if trial.is_quick else TASKS
     seconds = SECONDS_QUICK if trial.is_quick else SECONDS
     arms = {}
@@ -48,7 +48,7 @@ async def measure_storm(trial: Trial) -> dict[str, Any]:
 
 
 async def storm_once(trial: Trial, tasks: int, seconds: int, *, has_quota: bool, has_breaker: bool) -> dict[str, Any]:
-    """Let workers loose on failing tasks for some seconds."""
+    """Run workers on failing tasks for some seconds."""
     await trial.arena.fresh()
     action: Action[..., Any] = fail_guarded if has_breaker else fail
     async with trial.client() as client:

@@ -1,4 +1,4 @@
-"""The suite: which measurements there are, and one run of those that were asked for, into one object."""
+"""The suite: all measurements, and one run of the requested ones, into one result object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast_bench.trial import Trial
 from holdfast_bench.xmin import measure_xmin
 
 EXTRA_PARTS = ("storm", "redrive", "http", "pages", "tenants", "xmin")
-"""Measured only when asked for by name."""
+"""Measured only when requested by name."""
 PARTS = ("drain", "enqueue", "latency", "recovery", "backlog", "flow", "size", "memory", "idle")
 
 _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]] = {
@@ -45,14 +45,14 @@ _MEASURES: Mapping[str, tuple[str, Callable[[Trial], Awaitable[dict[str, Any]]]]
 
 
 async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = ()) -> dict[str, Any]:
-    """Measure `parts` one after the other; the shape of the answer is a public contract.
+    """Measure `parts` one after the other; the shape of the result is a public contract.
 
-    A part that fails costs its own numbers and no other's: `failed` says why, by part.
+    A part that fails loses its own numbers only: `failed` contains the reason, by part.
     """
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
     with_flows = [peer for peer in peers if peer.is_flow and "flow" in parts]
-    # Who asks for flows alone wants those alone; otherwise peers are there for the drain.
+    # If only flows are requested, peers run only flows; otherwise they also run the drain.
     is_drained = "drain" in parts or (peers and not with_flows)
     field = PeerRuns(trial, [peer for peer in peers if not peer.is_flow] if is_drained else [])
     flows = PeerRuns(trial, with_flows)
@@ -87,7 +87,7 @@ async def run_suite(trial: Trial, parts: Sequence[str], peers: Sequence[Peer] = 
 
 
 def beside_ours(nodes_per_s: float, peers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What other engines did with the same graphs in the same run; `ratio` is how many times as fast ours went."""
+    """Return the results of other engines with the same graphs; `ratio` is how many times as fast Holdfast was."""
     found: dict[str, Any] = {}
     for name, result in peers.items():
         theirs = result["drain_per_s"]
@@ -99,7 +99,7 @@ def beside_ours(nodes_per_s: float, peers: Mapping[str, Mapping[str, Any]]) -> d
 
 
 def losses_and_doubles(results: Mapping[str, Any]) -> list[str]:
-    """What must never happen, if it did."""
+    """Return what must never happen, if it did."""
     wrong = [f"{part} failed: {why}" for part, why in results.get("failed", {}).items()]
     wrong += [
         f"{key}: {count} {word}"

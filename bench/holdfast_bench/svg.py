@@ -1,4 +1,4 @@
-"""Charts as one SVG file: horizontal bars with whiskers, readable on light and dark ground, no fonts to load."""
+"""Charts as one SVG file: horizontal bars with whiskers, readable in light and dark mode, without web fonts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {OURS: "ours", RAW: "raw", PEER: "peer"}
 
 
 def svg(charts: Sequence[Chart]) -> str:
-    """One picture with all charts below each other."""
+    """Return one image with all charts below each other."""
     parts: list[str] = []
     top = MARGIN
     for chart in charts:

@@ -1,4 +1,4 @@
-"""What we hold ourselves to, as a table: one line per number, with its target and whether it is met."""
+"""The performance targets: one line per number, with its limit and whether it is met."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIVE_MB_MAX = 64 * 1024 * 1024 / MEGABYTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLine:
-    """One measured number for people. `is_met` is None when it could not be measured."""
+    """One measured number in readable form. `is_met` is None if it could not be measured."""
 
     name: str
     value: str
@@ -35,7 +35,7 @@ class Target:
     detail: str = ""
 
     def line(self, results: Mapping[str, Any]) -> TargetLine | None:
-        """None when this part was not measured."""
+        """Return the line of this target; None if its part was not measured."""
         if results.get(self.path.partition(".")[0]) in (None, {}):
             return None
         found = at(results, self.path)
@@ -248,7 +248,7 @@ def lines(results: Mapping[str, Any]) -> list[TargetLine]:
 
 
 def at(results: Mapping[str, Any], path: str) -> Any:
-    """The number under a dotted path, or None."""
+    """Return the number under a dotted path, or None."""
     found: Any = results
     for part in path.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

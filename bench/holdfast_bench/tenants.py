@@ -1,8 +1,9 @@
-"""Tenants: does a tenant with a million queued tasks delay another's first one?
+"""Tenants: whether a tenant with a million queued tasks delays another tenant's first task.
 
-From before the enqueue to the start of the action, each task finding its lane empty, as in the latency measurement:
-with nothing else in the database, beside a million queued tasks of another tenant, and while that tenant's workers work
-on them. Workers belong to a tenant, so both have their own; the third number also shares the processors.
+The latency is measured from before the enqueue to the start of the action, each task finding its lane empty, as in the
+latency measurement: with nothing else in the database, with a million queued tasks of another tenant, and while that
+tenant's workers process them. Workers belong to a tenant, so both have their own; the third number also includes
+sharing the processors.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SECOND = "second"
 
 
 async def measure_tenants(trial: Trial) -> dict[str, Any]:
-    """The same latencies three times; `ratio` is the median beside the backlog against that alone."""
+    """Measure the latencies three times; `ratio` is the median with the backlog relative to that without."""
     queued = QUEUED_QUICK if trial.is_quick else QUEUED
     trial.say("tenants: the first tasks of a tenant alone")
     alone = await _firsts(trial, 0, works=False)
@@ -49,7 +50,7 @@ async def measure_tenants(trial: Trial) -> dict[str, Any]:
 
 
 async def _firsts(trial: Trial, queued: int, *, works: bool) -> dict[str, Any]:
-    """Latencies of the second tenant beside `queued` tasks of the first, whose queue is paused unless it works."""
+    """Measure latencies of the second tenant with `queued` tasks of the first, whose queue is paused unless `works`."""
     tasks = min(trial.tasks, LATENCY_TASKS)
     await trial.arena.fresh()
     trial.marks.clear()

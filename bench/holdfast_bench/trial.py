@@ -1,4 +1,4 @@
-"""What every measurement is handed: where it runs, with how many workers, how much, and a way to say how far it is."""
+"""The parameters of a measurement: where it runs, with how many workers and tasks, and how it reports progress."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Trial:
 
     @asynccontextmanager
     async def client(self, tenant: str = "default") -> AsyncIterator[Client]:
-        """The public client, as a user would open it."""
+        """Yield the public client, as a user would open it."""
         app.configure(Settings(url=self.arena.url, tenant=tenant))
         async with app.client() as client:
             yield client
 
     @asynccontextmanager
     async def workers(self, orders: Sequence[Orders] | None = None) -> AsyncIterator[list[Member]]:
-        """Workers under their parents; the block runs when all are registered and had time to connect."""
+        """Start workers under their supervisors; the block runs when all are registered and had time to connect."""
         orders = [self.orders()] if orders is None else orders
         expected = await self.arena.fetchval(_PRESENT) + sum(one.processes for one in orders)
         async with crew("holdfast_bench.member", orders) as members:
@@ -54,7 +54,7 @@ class Trial:
             yield members
 
     def orders(self) -> Orders:
-        """Workers as this run was told to have, with everything else at its default."""
+        """Return the orders for this run's workers, with everything else at its default."""
         defaults = Settings().worker
         return Orders(
             url=self.arena.url,

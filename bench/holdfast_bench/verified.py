@@ -1,4 +1,4 @@
-"""Ask the engine's own verification about the database a measurement left behind."""
+"""Verification of the database that a measurement left behind, with the engine's invariants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast_bench.arena import Arena
 
 
 async def violations(arena: Arena) -> list[str]:
-    """What breaks an invariant; nothing, if all is well."""
+    """Return the violated invariants; empty if there are none."""
     database = await Database(arena.url).open()
     try:
         return [str(violation) for violation in (await verify(database)).violations]

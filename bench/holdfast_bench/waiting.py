@@ -1,4 +1,4 @@
-"""Wait for something that other processes do and nobody announces."""
+"""Polling for a condition that other processes bring about without a notification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK_SECONDS = 0.02
 
 
 async def until(is_so: Callable[[], bool], *, seconds_max: float) -> bool:
-    """Look often until it is so; False when that took too long."""
+    """Poll until the condition holds; return False if that took too long."""
     give_up_at = time.monotonic() + seconds_max
     while not is_so():
         if time.monotonic() > give_up_at:

@@ -1,7 +1,7 @@
-"""xmin: how much slower is a drain while one old snapshot keeps every finished row of the live table?
+"""xmin: how much an old snapshot, which keeps every finished row of the live table, slows a drain.
 
-The same drain with and without a REPEATABLE READ transaction that is open from before the first claim until the end, in
-turn. Nothing can be vacuumed meanwhile, so the more tasks, the more dead rows claims have to keep away from.
+The same drain runs with and without a REPEATABLE READ transaction that is open from before the first claim until the
+end, in turn. Nothing can be vacuumed meanwhile, so the more tasks run, the more dead rows claims must avoid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEAD = "select n_dead_tup from pg_stat_user_tables where relid = 'holdfast.live
 
 
 async def measure_xmin(trial: Trial) -> dict[str, Any]:
-    """Free and pinned in turn, `rounds` times; `ratio` is the median of pinned against free, round by round."""
+    """Measure without and with a snapshot in turn, `rounds` times; `ratio` is the median ratio of the rounds."""
     free: list[Drained] = []
     pinned: list[Drained] = []
     dead = 0

@@ -1,7 +1,7 @@
-"""The field: which other engines are measured, what they need, and how their workers are started.
+"""The other engines that are measured, their requirements, and the commands of their workers.
 
-`tasks_max` bounds the drain of slow ones, so that a run ends; rates do not depend on it. Versions are pinned: a
-comparison must be repeatable.
+`tasks_max` limits the drain of slow engines, so that a run ends; rates do not depend on it. Versions are pinned,
+because a comparison must be repeatable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Peer:
     command: tuple[str, ...] = _OWN_WORKER
     environment: Mapping[str, str] = field(default_factory=dict)
     is_flow: bool = False
-    """It runs graphs: what it drains are the nodes of runs of 1 → 100 → 1, and `tasks_max` counts those."""
+    """Whether it runs graphs: then it drains the nodes of runs of 1 → 100 → 1, and `tasks_max` counts nodes."""
 
 
 def _words(command: str, *more: str) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def _words(command: str, *more: str) -> tuple[str, ...]:
 
 
 def chosen_peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """The peers of these names, or all when none is named."""
+    """Return the peers of these names, or all if none is named."""
     known = {peer.name: peer for peer in PEERS}
     for name in names:
         if name not in known:

@@ -1,7 +1,7 @@
-"""Run a program that does not watch us: `python guard.py LOG PROGRAM …`. When our stdin closes, all of it is killed.
+"""Run a program that does not watch our stdin: `python guard.py LOG PROGRAM …`. When stdin closes, it is killed.
 
-Workers of other engines and the private Redis would otherwise survive a benchmark that is killed. Signals meant for
-the benchmark do not end the guard before its work is done.
+Workers of other engines and the private Redis would otherwise survive a killed benchmark. Signals to the benchmark do
+not end the guard before its work is done.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _end_with_us(leader: int) -> None:
 
 
 def kill_session(leader: int) -> None:
-    """Kill a program and what it started, also when that moved to a process group of its own."""
+    """Kill a program and everything it started, even in another process group."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == leader:

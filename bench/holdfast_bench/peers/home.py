@@ -1,4 +1,4 @@
-"""Where other engines live: one environment each in the user's cache directory, made once and used again."""
+"""Environments of other engines: one each in the user's cache directory, created once and reused."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ INSTALL_SECONDS_MAX = 600.0
 
 
 def cache_directory() -> Path:
-    """`$XDG_CACHE_HOME/holdfast/bench`, or the usual place of caches."""
+    """Return `$XDG_CACHE_HOME/holdfast/bench`, or the same under `~/.cache`."""
     folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (folder if folder.is_absolute() else Path("~/.cache").expanduser()) / "holdfast" / "bench"
 
 
 async def install(peer: Peer) -> Path:
-    """The `bin` directory of the peer's environment; `Unavailable` says why there is none."""
+    """Return the `bin` directory of the peer's environment; raise `Unavailable` if it cannot be created."""
     wanted = " ".join((*peer.requires, f"python{sys.version_info.major}.{sys.version_info.minor}"))
     home = cache_directory() / f"{peer.module}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     if not (home / "ready").exists():

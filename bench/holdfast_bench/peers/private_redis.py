@@ -1,4 +1,4 @@
-"""A private Redis for the peers that need one: its own port and directory, appendonly, gone with the benchmark."""
+"""A private Redis for the peers that need one: own port and directory, appendonly, ended with the benchmark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_installed() -> bool:
 
 @asynccontextmanager
 async def start() -> AsyncIterator[str]:
-    """The URL of an empty Redis that syncs its log every second, its usual durable setting."""
+    """Yield the URL of an empty Redis that syncs its log every second, its usual durable setting."""
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-redis-") as folder:
         options = {"--port": str(port), "--bind": "127.0.0.1", "--dir": folder, "--save": ""}

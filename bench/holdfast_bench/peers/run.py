@@ -1,6 +1,6 @@
-"""Drain with other engines: the same tasks, the same marks, the same server; whatever fails is reported, never fatal.
+"""The drain with other engines: same tasks, same marks, same server. A failure is reported and never fatal.
 
-The clock runs from the first execution until the engine's own store shows nothing left.
+The time is measured from the first execution until the engine's own store shows nothing left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PeerRuns:
         self._notes: dict[str, str] = {}
 
     async def install(self) -> None:
-        """Make the environments before anything is measured."""
+        """Create the environments before anything is measured."""
         for peer in self._peers:
             if peer.needs_redis and not private_redis.is_installed():
                 self._notes[peer.name] = "skipped: it needs `redis-server` (Debian: apt install redis-server)."
@@ -61,7 +61,7 @@ class PeerRuns:
                 self._notes[peer.name] = f"skipped: {_said(error)}"
 
     async def round(self) -> None:
-        """One drain of each."""
+        """Run one drain of each peer."""
         for peer in self._peers:
             if peer.name in self._notes:
                 continue
@@ -74,7 +74,7 @@ class PeerRuns:
                 self._runs.setdefault(peer.name, []).append(run)
 
     def results(self) -> dict[str, Any]:
-        """By name: the rate with its spread, or the reason why there is none."""
+        """Return by name the rate with its spread, or the reason why there is none."""
         found: dict[str, Any] = {}
         for peer in self._peers:
             found[peer.name] = self._result(peer, self._runs.get(peer.name, []))
@@ -97,11 +97,11 @@ class PeerRuns:
 
 
 async def drain_peer(trial: Trial, peer: Peer, bin_directory: Path) -> PeerRun:
-    """Fill an empty store of the peer, start its workers, and wait until its store is done."""
+    """Fill an empty store of the peer, start its workers, and wait until its store is empty."""
     tasks = _tasks(trial, peer)
     trial.marks.clear()
     async with AsyncExitStack() as stack:
-        # A server that a peer started of its own may still write while it dies.
+        # A server that a peer started may still write while it is ending.
         made = tempfile.TemporaryDirectory(prefix="holdfast-bench-peer-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
         places = {"BENCH_FOLDER": str(folder)}
@@ -124,7 +124,7 @@ async def drain_peer(trial: Trial, peer: Peer, bin_directory: Path) -> PeerRun:
 
 
 class _Store:
-    """One peer in one place: how its driver and its workers are started."""
+    """One peer with its store: how its driver and its workers are started."""
 
     def __init__(self, trial: Trial, peer: Peer, bin_directory: Path, places: Mapping[str, str], log: Path) -> None:
         self._peer = peer
@@ -163,7 +163,7 @@ class _Store:
 
     @asynccontextmanager
     async def counter(self) -> AsyncIterator[Member]:
-        """The driver that says how much is left."""
+        """Start the driver that reports how many tasks are left."""
         with self._log.open("ab") as log:
             command = [str(self._bin / "python"), str(self._driver), "left"]
             member = await launch(command, environment=self._environment, log=log.fileno())
@@ -185,7 +185,7 @@ class _Store:
 
 
 async def _until_done(trial: Trial, tasks: int, counter: Member, workers: list[Member], log: Path) -> float:
-    """When all ran and the peer's store held nothing any more."""
+    """Wait until all tasks ran and the peer's store is empty; return when."""
     give_up_at = time.monotonic() + DRAIN_SECONDS_MAX
     while trial.marks.missing(tasks) or await _left(counter):
         if time.monotonic() > give_up_at:
@@ -202,7 +202,7 @@ async def _left(counter: Member) -> int:
 
 
 def _tasks(trial: Trial, peer: Peer) -> int:
-    """How much a peer gets: what everybody gets, as far as it can take it; whole runs where it runs graphs."""
+    """Return how many tasks a peer gets: the trial's number up to its limit; whole runs if it runs graphs."""
     tasks = min(trial.tasks, peer.tasks_max)
     return max(tasks - tasks % FAN_NODES, FAN_NODES) if peer.is_flow else tasks
 

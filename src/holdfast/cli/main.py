@@ -1,4 +1,4 @@
-"""The root of the command line: `holdfast NOUN VERB`, and where each command lives."""
+"""The root of the command line: `holdfast NOUN VERB`, and the module of each command."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """The entry point of the `holdfast` command."""
+    """Run the `holdfast` command."""
     cli(prog_name="holdfast")
 
 

@@ -1,6 +1,6 @@
-"""The HTTP API beside other work of the same process, in a thread with its own event loop and its own engine.
+"""The HTTP API in a thread of another process, with its own event loop and its own engine.
 
-For `holdfast dev`: it is a convenience there, so what keeps it from starting is said and nothing more.
+Used by `holdfast dev`, where the API is optional: an error at its start is reported, and the rest continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SESSIONS_MAX = 8
 
 
 class ServerBeside:
-    """`start` gives the URL, or why there is none; `close` ends it."""
+    """The HTTP API in a thread. `start` returns the URL or raises; `close` ends it."""
 
     def __init__(self, database_url: str, settings: Settings) -> None:
         self._database_url = database_url
@@ -32,12 +32,12 @@ class ServerBeside:
         self._thread = threading.Thread(target=self._run, name="holdfast-http", daemon=True)
 
     def start(self) -> str:
-        """The URL. A `HoldfastError` says why there is none: the extra is not installed, the address is taken …"""
+        """Start the API and return its URL; raise `HoldfastError` if it cannot start (missing extra, port in use)."""
         self._thread.start()
         return self._started.result()
 
     def close(self) -> None:
-        # It may have ended by itself, and its loop with it.
+        # The thread may have ended by itself, and closed its loop.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(timeout=15)
@@ -45,7 +45,7 @@ class ServerBeside:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - whatever ends the thread, whoever waits for it must hear
+        except BaseException as error:  # noqa: BLE001 - whatever ends the thread, the waiting caller must get the error
             if self._started.done():
                 logging.getLogger("holdfast").error("the HTTP API ended: %r", error)
             else:

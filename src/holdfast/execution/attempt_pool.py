@@ -1,9 +1,9 @@
-"""Many attempts on few asyncio tasks: a task is spent on an attempt that waits, not on one that just runs.
+"""Many attempts on few asyncio tasks: only an attempt that suspends occupies a task of its own.
 
-A runner takes attempt after attempt from the line. Before each it makes sure that a spare runner stands by, which gets
-its turn only when every other runner is suspended inside user code. So a thousand attempts that never wait cost two
-tasks, and a thousand that do cost a thousand, all of them concurrent. Each attempt has a context of its own: what it
-sets in a context variable is not seen by the next. However an attempt ends, its runner goes on.
+A runner task executes attempt after attempt from the queue. Before each, it makes sure that a spare runner exists,
+which gets its turn only when every other runner is suspended inside user code. So a thousand attempts that never
+suspend need two tasks, and a thousand that do need a thousand, all of them concurrent. Each attempt has its own
+context: a context variable that it sets is not seen by the next. However an attempt ends, its runner continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast.worker")
 
 
 class Attempts:
-    """Runs everything started: `run(held)` gives its outcome, `ended(held, outcome)` takes it."""
+    """Runs all started attempts: `run(held)` returns the outcome, `ended(held, outcome)` receives it."""
 
     def __init__(
         self, run: Callable[[RunningAttempt], Awaitable[Outcome]], ended: Callable[[RunningAttempt, Outcome], None]
@@ -57,19 +57,21 @@ class Attempts:
             try:
                 outcome = await run_one(held)
             except Exception as error:
-                # A fault of ours costs this attempt, and not its slot and its lease for as long as the worker lives.
+                # An internal error fails this attempt only. Otherwise its slot and lease would be lost until the worker
+                # ends.
                 log.exception("attempt %d of task %d could not be run", held.claimed.attempt, held.claimed.task_id)
                 outcome = Failed(failure_of(error))
             held.task = None
             ended(held, outcome)
             if task.cancelling():
-                # Somebody asked this task to stop and the attempt did not listen: the next one must not hear it.
+                # This task was cancelled and the attempt ignored it: end the task, so that the next attempt is not
+                # cancelled.
                 self._stand_by()
                 return
 
 
 class Escaped(Exception):
-    """Carries what user code raised and would end more than its attempt: KeyboardInterrupt, GeneratorExit."""
+    """Carries an exception of user code that would end more than its attempt: KeyboardInterrupt, GeneratorExit."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(type(error).__name__)
@@ -92,7 +94,7 @@ async def in_own_context(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 class _SuspendedCoroutine:
-    """What is left of a coroutine that suspended: each further step runs in its context too."""
+    """The rest of a coroutine that suspended: each further step runs in its context too."""
 
     __slots__ = ("_awaited", "_context", "_coroutine")
 

@@ -1,4 +1,4 @@
-"""Plain code in this thread while what is around it is awaited in another."""
+"""A bridge that runs a coroutine in another thread, and the plain code it calls in this one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ LOOK_SECONDS = 1.0
 
 
 class BlockingBridge:
-    """A coroutine on a loop in a thread of its own, and the plain code that it calls in this one.
+    """Runs a coroutine on an event loop in a new thread, and the plain code that it calls in the calling thread.
 
-    So plain code has the thread it would have without an executor, and no loop in it: signals and debuggers reach it
-    there, and it may run a loop itself. To be made before memory is limited: what a thread takes is not the action's.
+    So plain code runs in the thread it would have without an executor, and no event loop runs there: signals and
+    debuggers reach it, and it may run a loop itself. Create the bridge before memory is limited, because the thread's
+    memory does not count for the action.
     """
 
     def __init__(self) -> None:
@@ -44,13 +45,13 @@ class BlockingBridge:
         arguments: Mapping[str, Any],
         stop: threading.Event,
     ) -> Any:
-        """Have the thread that waits in `run` call this, with the caller's context variables."""
+        """Make the thread that waits in `run` call this function, with the caller's context variables."""
         call = _Call(partial(copy_context().run, contained, function, positional, arguments))
         self._calls.put(call)
         return await to_the_end(call.answer, stop)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do what the coroutine submits until it ends. A signal that raises in between cancels it."""
+        """Execute what the coroutine submits until it ends. A signal handler that raises meanwhile cancels it."""
         self._given.put((work, copy_context()))
         raised: BaseException | None = None
         while True:
@@ -61,7 +62,7 @@ class BlockingBridge:
                     break
                 call.run()
             except Empty:
-                # A thread that found no memory for its last word says none.
+                # A thread that ran out of memory may end without its final message.
                 if not self._thread.is_alive():
                     break
             except BaseException as error:  # noqa: BLE001 - what a signal raised here is raised below
@@ -81,7 +82,7 @@ class BlockingBridge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the thread go, also if it was given nothing to do."""
+        """End the thread, even if it was given nothing to do."""
         self._given.put(None)
         self._thread.join()
 
@@ -120,7 +121,7 @@ class _Call:
             return
         try:
             value = self._work()
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever submitted it
+        except BaseException as error:  # noqa: BLE001 - it is raised to the caller that submitted it
             self.answer.set_exception(error)
         else:
             self.answer.set_result(value)

@@ -1,7 +1,7 @@
-"""Writing to datasets from user code: rows are staged while the attempt runs, and committed with its completion.
+"""Dataset writers for user code: rows are staged while the attempt runs, and committed with its completion.
 
-Rows are pulled and checked where the user's code runs, batch by batch; only the staging of a batch goes elsewhere. What
-raised is not committed, also when user code catches it: a part counts once all of it is staged.
+Rows are read and checked where the user's code runs, batch by batch; only the staging of a batch runs elsewhere. A part
+is committed only if all of it was staged: a write that raised is not committed, even if user code catches the error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.errors import Invalid
 from holdfast.store.database import Database
 
 Datasets: TypeAlias = Mapping[tuple[str, int], Dataset]
-"""What an app declares, by name and version."""
+"""The datasets that an app declares, by name and version."""
 
 
 class DeclaredDatasets:
@@ -35,12 +35,12 @@ class DeclaredDatasets:
         self._generations: dict[tuple[str, int], Generation] = {}
 
     async def declare(self) -> None:
-        """Make sure that every version the app declares is there."""
+        """Create every dataset version that the app declares, where it is missing."""
         for dataset in self._datasets.values():
             await self.generation(dataset)
 
     def find(self, name: str, version: int | None) -> Dataset:
-        """One version the app declares, or its newest."""
+        """Return one version that the app declares, or its newest."""
         versions = [known for known_name, known in self._datasets if known_name == name]
         wanted = max(versions, default=0) if version is None else version
         if wanted not in versions:
@@ -63,13 +63,13 @@ class DeclaredDatasets:
 
 
 class NoDatasets(DeclaredDatasets):
-    """Where a worker speaks HTTP there is no table to write to: every use says so."""
+    """Datasets of a worker that uses HTTP: there is no table to write to, so every use raises `Invalid`."""
 
     def __init__(self) -> None:
-        """There is nothing to hold."""
+        """Keep nothing."""
 
     async def declare(self) -> None:
-        """There is nowhere to declare them."""
+        """Do nothing: there is no database to declare datasets in."""
 
     def find(self, name: str, version: int | None) -> Dataset:
         raise Invalid(
@@ -80,7 +80,7 @@ class NoDatasets(DeclaredDatasets):
 
 
 class AttemptDatasets:
-    """What one attempt does to datasets; `commits` go with its completion."""
+    """What one attempt writes to datasets; `commits` are sent with its completion."""
 
     def __init__(self, declared: DeclaredDatasets, lease: AttemptLease) -> None:
         self.declared = declared
@@ -126,7 +126,7 @@ class _Writer:
 
 
 class AsyncWriter(_Writer):
-    """For `async def` actions. `call` takes a coroutine to where the database is."""
+    """The writer of `async def` actions. `call` runs a coroutine on the loop that has the database."""
 
     async def append(self, rows: Iterable[Any] | AsyncIterable[Any], *, partition: str = "") -> int:
         return await self._write(Mode.APPEND, rows, partition)
@@ -155,7 +155,7 @@ class AsyncWriter(_Writer):
 
 
 class BlockingWriter(_Writer):
-    """For plain functions, in a thread or a process of their own. `call` waits for a coroutine that runs elsewhere."""
+    """The writer of plain functions in a thread or a process. `call` waits for a coroutine that runs elsewhere."""
 
     def append(self, rows: Iterable[Any], *, partition: str = "") -> int:
         return self._write(Mode.APPEND, rows, partition)
@@ -178,17 +178,17 @@ class BlockingWriter(_Writer):
 
 
 def here(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-    """Run it on the loop that awaits it."""
+    """Run the coroutine on the event loop that awaits it."""
     return work
 
 
 def waiting(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Run it on `loop`, and let this thread wait for it."""
+    """Return a function that runs a coroutine on `loop` and blocks this thread until it ends."""
     return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
 class WriterLoop:
-    """A loop in a thread of its own, for processes of isolated attempts: theirs come and go with the attempts."""
+    """An event loop in its own thread, for processes of isolated attempts, whose loops end with each attempt."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,7 +1,7 @@
-"""What an attempt does under governance: effects behind their gate, steps that are remembered, beats on demand.
+"""Effects behind their gate, stored steps, and heartbeats on demand, for one attempt.
 
-One course of events for coroutines and for plain code: for plain code the questions are answered where they are asked,
-so the same coroutine runs to its end without an event loop.
+Coroutines and plain code share one implementation: for plain code the requests block, so the same coroutine runs to its
+end without an event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPENSATION_INPUT = {"effect": None}
 
 
 class EffectRunner:
-    """Effects and steps of one attempt. `is_blocking`: its code is plain and waits where it stands."""
+    """Effects and steps of one attempt. `is_blocking`: its code is plain and blocks while it waits."""
 
     _is_recalled = False
 
@@ -45,13 +45,13 @@ class EffectRunner:
         self._known: dict[tuple[str, bytes], bytes] = {}
 
     def afresh(self) -> EffectRunner:
-        """The same for another call of the action in this attempt: it counts its effects from the first."""
+        """Return a copy for another call of the action in this attempt, which counts its effects from the first."""
         again = copy.copy(self)
         again._begun = {}
         return again
 
     def awaited(self, ask: Ask) -> EffectRunner:
-        """The same for an executor on an event loop, around plain code; what is known and being sent, both know."""
+        """Return a copy for an executor on an event loop around plain code; both share steps and pending effects."""
         again = self.afresh()
         again.ask = ask
         again._is_blocking = False
@@ -94,7 +94,7 @@ class EffectRunner:
         return self._run(self._heartbeat())
 
     async def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call the user's function, whatever its kind, without holding up anything but this attempt."""
+        """Call the user's function, plain or async, without blocking anything but this attempt."""
         if self._is_blocking:
             value = function(*args, **kwargs)
             return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
@@ -142,7 +142,7 @@ class EffectRunner:
             await self.ask(AnswerEffect(key=key, state=EffectState.REFUSED, code=refusal.code, message=refusal.detail))
             raise
         except Exception as error:
-            # What went wrong is worth more than the trouble of writing it down; without it the row says unknown too.
+            # The original error matters more than a failure to record it; without the record the row also says unknown.
             with contextlib.suppress(HoldfastError):
                 failure = failure_of(error)
                 message = f"{failure.type}: {failure.message}"
@@ -200,7 +200,7 @@ class EffectRunner:
 
 @contextlib.contextmanager
 def _at_fault(key: str) -> Iterator[None]:
-    """What is raised here, this effect raised."""
+    """Attribute an error raised in the block to this effect."""
     try:
         yield
     except Exception as error:
@@ -209,7 +209,7 @@ def _at_fault(key: str) -> Iterator[None]:
 
 
 def takes_key(function: Callable[..., Any]) -> bool:
-    """Whether the function of an effect can be given its idempotency key."""
+    """Return whether the function of an effect accepts its idempotency key."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -221,7 +221,7 @@ def takes_key(function: Callable[..., Any]) -> bool:
 
 
 def _compensation(compensate: Any) -> str | None:
-    """The name of the action that undoes an effect. It is run by a worker, so a mere function will not do."""
+    """Return the name of the action that undoes an effect. A worker runs it, so a plain function is refused."""
     if compensate is None:
         return None
     if isinstance(compensate, Action):

@@ -1,7 +1,7 @@
-"""The ledger: where an attempt's effects, steps and beats are written, asked from wherever its code runs.
+"""The effect store: where an attempt's effects, steps and lease renewals are recorded, wherever its code runs.
 
-A coroutine asks on the worker's own loop, a thread through it, an isolated process over its socket: the requests are
-the same values, and the worker alone holds the connections and names the lease.
+A coroutine sends requests on the worker's event loop, a thread through that loop, an isolated process over its socket.
+The requests are the same values; only the worker has the connections and proves the lease.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Renew(msgspec.Struct, frozen=True, tag=True):
 
 
 class LeaseRenewed(msgspec.Struct, frozen=True, tag=True):
-    """The lease goes on; `is_canceled` asks the attempt to stop."""
+    """The lease was extended; `is_canceled` asks the attempt to stop."""
 
     is_canceled: bool
 
 
 class StepKept(msgspec.Struct, frozen=True, tag=True):
-    """It is written down."""
+    """The request was recorded."""
 
 
 Request: TypeAlias = OpenEffect | AnswerEffect | RecallSteps | KeepStep | Renew
@@ -39,18 +39,18 @@ Ask: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 
 class EffectStore(ABC):
-    """The ledger of one worker, wherever it is kept."""
+    """The effect store of one worker, in the database or behind a server."""
 
     @abstractmethod
     async def ask(self, sender: Sender, request: Request) -> Answer:
-        """Do what a running attempt asks for, under its lease."""
+        """Execute a request of a running attempt, under its lease."""
 
     def asked_here(self, sender: Sender) -> Ask:
-        """For code on the worker's event loop, and for the process whose questions arrive there."""
+        """Return the request function for code on the worker's event loop and for requests of isolated processes."""
         return lambda request: self.ask(sender, request)
 
     def asked_from_a_thread(self, sender: Sender) -> Ask:
-        """For code in a thread: the answer is waited for there, so awaiting it never suspends."""
+        """Return the request function for code in a thread. It blocks that thread, so awaiting it never suspends."""
         loop = asyncio.get_running_loop()
 
         async def ask(request: Request) -> Answer:
@@ -60,7 +60,7 @@ class EffectStore(ABC):
 
 
 class DatabaseEffectStore(EffectStore):
-    """The ledger in the worker's own database."""
+    """The effect store in the worker's own database."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,7 +1,7 @@
-"""Attempts that go through an executor: the same on the worker's loop, in an isolated process, and in a replay.
+"""Attempts that run through an executor: the same on the worker's loop, in an isolated process, and in a replay.
 
-The executor is a coroutine; the action's code runs where it would run without one, with a context of its own kind.
-Nothing of an attempt runs on when its executor is done.
+The executor is a coroutine. The action's code runs where it would run without an executor, with the matching kind of
+context. Nothing of an attempt runs on when its executor has ended.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from holdfast.authoring.executor import Executor
 from holdfast.execution.attempt_pool import Escaped
 
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
-"""Calls the action's function where it belongs, on what stands before its arguments, and these."""
+"""Calls the action's function where its isolation says, with positional (the context) and keyword arguments."""
 
 
 class Attempt:
-    """One attempt in the hands of an executor.
+    """One attempt as an executor sees it.
 
     `context` is its `Context`, also for actions that take none; here its `effect`, `step`, `heartbeat` and datasets are
-    awaited, whatever the action is. `arguments` are its input by name, with the types that the function asks for.
+    awaited, whatever the action is. `arguments` are its input by name, with the types that the function declares.
     """
 
     __slots__ = ("_begin", "_calls", "_is_over", "arguments", "context")
@@ -39,20 +39,20 @@ class Attempt:
         self._is_over = False
 
     async def call(self) -> Any:
-        """Call the action's function on `arguments`, on the loop, in a thread or in the process, and give its answer.
+        """Call the action's function with `arguments`, where its isolation says, and return its result.
 
-        May be called any number of times. Each call counts its effects from the first, as a retry would.
+        It may be called any number of times. Each call counts its effects from the first, as a retry would.
         """
         if self._is_over:
             raise RuntimeError("The attempt is over; nothing runs for it any more.")
-        # A task of its own: whoever awaits this may go away, or be needed for other attempts.
+        # A separate task: the caller may be cancelled, or be needed for other attempts.
         call = asyncio.create_task(self._begin(dict(self.arguments)), name="holdfast-call")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         return await call
 
     async def _end(self) -> None:
-        """Cancel the calls that nobody waited for, and wait for them: a retry may be next."""
+        """Cancel the calls still running, and wait for them to end, because a retry may follow."""
         self._is_over = True
         is_told = False
         while left := {call for call in self._calls if not call.done()}:
@@ -67,7 +67,7 @@ class Attempt:
 
 
 async def executed(executor: Executor, attempt: Attempt) -> Any:
-    """Run an attempt through its executor, to the end of all that was begun for it."""
+    """Run an attempt through its executor, until every call it started has ended."""
     try:
         return await executor.execute(attempt)
     finally:
@@ -77,7 +77,7 @@ async def executed(executor: Executor, attempt: Attempt) -> Any:
 def through_executor(
     action: Action[..., Any], context: Context, arguments: dict[str, Any], call: Call, *, awaited: Context
 ) -> Coroutine[Any, Any, Any]:
-    """Run an attempt by its action's executor. `context` is the action's own, `awaited` the executor's."""
+    """Run an attempt through its action's executor. `context` is the action's own, `awaited` the executor's."""
 
     async def begin(given: dict[str, Any]) -> Any:
         signature, effect_runner = action.signature, context._governed
@@ -86,7 +86,7 @@ def through_executor(
         try:
             return await call(signature.placed(own, given) if signature.wants_context else (), given)
         except SystemExit as error:
-            # The executor may have made a task of this call; from there it would end the whole loop.
+            # The executor may have wrapped this call in a task, where SystemExit would end the whole loop.
             raise Escaped(error) from None
 
     assert action.executor is not None

@@ -1,4 +1,4 @@
-"""The fence in the user's own transaction: what it writes, it writes as the holder of the lease, or not at all."""
+"""The fence for the user's own transaction: it commits only while the attempt holds its lease."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LEASE_LOST_STATE = "LS409"
 
 
 async def assert_lease(connection: Any, ctx: Context) -> None:
-    """Raise `LeaseLost` unless the attempt's lease is current; else keep it so until the transaction ends.
+    """Raise `LeaseLost` unless the attempt's lease is current; otherwise keep it current until the transaction ends.
 
-    `connection` is an asyncpg connection inside a transaction on the engine's database. Other drivers call
+    `connection` is an asyncpg connection inside a transaction on the engine's database. With other drivers, call
     `select holdfast.assert_lease(task_id, lease_token)` with `ctx.task_id` and `ctx.lease_token`.
     """
     try:

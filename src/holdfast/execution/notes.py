@@ -1,7 +1,7 @@
-"""What running attempts say about themselves, gathered until the worker next talks to the database.
+"""Notes of running attempts (log lines and progress), collected until the worker's next exchange.
 
-Bounded: of progress only the latest of an attempt is kept, and log lines beyond a limit are dropped and counted. Notes
-never hold up a result: one that cannot be stored is dropped too.
+The buffer is bounded: of progress only the latest note of an attempt is kept, and log lines beyond a limit are dropped
+and counted. Notes never delay a result: a note that cannot be stored is dropped too.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ class Note(msgspec.Struct, frozen=True):
 
     @property
     def speaker(self) -> tuple[int, int]:
-        """The attempt that said it. Not the lease's token: one claim takes many tasks under one token."""
+        """The attempt that made the note.
+
+        The lease token does not identify it: one claim takes many tasks under one token.
+        """
         return (self.claimed.task_id, self.claimed.attempt)
 
 
 class Notes:
-    """`add` from any thread, `store` from the worker's loop."""
+    """The buffer of notes. Call `add` from any thread, `store` from the worker's loop."""
 
     def __init__(self) -> None:
         self._lines: deque[Note] = deque()
@@ -49,7 +52,7 @@ class Notes:
         self._is_storing = False
 
     def __bool__(self) -> bool:
-        """Whether anything was said that is not stored yet."""
+        """Whether there are notes that are not stored yet."""
         return bool(self._lines or self._progress or self._is_storing)
 
     def add(self, claimed: Claimed, kind: str, detail: dict[str, Any]) -> None:
@@ -63,7 +66,7 @@ class Notes:
                 self._dropped += 1
 
     async def store(self, keep: Callable[[list[Note]], Awaitable[None]]) -> None:
-        """Hand everything said so far to `keep`, before the attempts that said it are settled."""
+        """Pass all notes so far to `keep`, before their attempts are settled."""
         while batch := self._take():
             self._is_storing = True
             try:
@@ -95,7 +98,7 @@ class Notes:
 
 
 def encoded_note(detail: dict[str, Any]) -> str:
-    """A note as JSON; what JSON cannot carry is left out, saying so."""
+    """Encode a note as JSON. If JSON cannot represent it, keep its message and the reason."""
     try:
         return json_codec.encode(detail, bytes_max=NOTE_BYTES_MAX, what="note").decode()
     except Invalid as error:
@@ -104,7 +107,7 @@ def encoded_note(detail: dict[str, Any]) -> str:
 
 
 def columns(notes: list[Note]) -> tuple[list[Any], ...]:
-    """Notes as the statement takes them that keeps them."""
+    """Return notes as the column arrays that the `add_notes` statement takes."""
     return (
         [note.claimed.task_id for note in notes],
         [note.claimed.attempt for note in notes],

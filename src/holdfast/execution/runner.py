@@ -1,8 +1,7 @@
-"""Execute: one claimed attempt becomes one outcome. User exceptions are data here and nowhere else.
+"""Execution of one claimed attempt to one outcome. Only here are exceptions of user code treated as data.
 
-Where the code runs is the action's choice: a coroutine on the worker's loop, a thread, or a killable process. What is
-put around it is its app's choice: an executor, or nothing.
-Cancelling comes from outside, with a verdict saying why.
+The action decides where its code runs: as a coroutine on the worker's loop, in a thread, or in a killable process. The
+app decides whether an executor wraps it. Cancellation comes from outside, with the reason recorded in the attempt.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 
 
 class Isolator(Protocol):
-    """Runs an attempt in a process of its own that can be killed."""
+    """Runs an attempt in a separate process that can be killed."""
 
     async def run(self, context: Context, held: RunningAttempt) -> Outcome: ...
 
@@ -117,7 +116,7 @@ class Runner:
                 held.task.uncancel()
             return verdict_of(held)
         except TimeoutError as error:
-            # The action may raise the same error for reasons of its own.
+            # The action may raise TimeoutError for its own reasons.
             is_ours = limit is not None and limit.expired()
             return timed_out(timeout) if is_ours else ended_by(error, action.now)
         except Escaped as escaped:
@@ -139,7 +138,7 @@ class Runner:
         raise AssertionError("process isolation is run by the isolator")
 
     def _execute(self, action: Action[..., Any], arguments: dict[str, Any], held: RunningAttempt) -> Awaitable[Any]:
-        """The same through the executor of its app."""
+        """Run the action's code through the executor of its app."""
         context = self.context(held)
 
         def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
@@ -158,7 +157,7 @@ class Runner:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
     def context(self, held: RunningAttempt) -> Context:
-        """What the attempt's code sees of itself."""
+        """Return the context that the attempt's code receives."""
         claimed, lane = held.claimed, held.plan.lane
         held.stop = threading.Event()
         note = self._note
@@ -179,7 +178,7 @@ class Runner:
         )
 
     def _awaited(self, held: RunningAttempt, context: Context) -> Context:
-        """The attempt's context for code on this loop, whatever its own code is."""
+        """Return the attempt's context for code on this loop, whatever the isolation of its own code."""
         effect_runner = context._governed
         if held.plan.action.isolation is Isolation.COROUTINE:
             return context
@@ -194,7 +193,7 @@ class Runner:
     def _datasets(
         self, held: RunningAttempt, *, is_awaited: bool = False
     ) -> Callable[[str, int | None], DatasetWriter]:
-        """How the attempt reaches the app's datasets; nothing is made before it does."""
+        """Return the function by which the attempt opens dataset writers; nothing is created before the first call."""
         loop, claimed = asyncio.get_running_loop(), held.claimed
 
         def writer(name: str, version: int | None) -> DatasetWriter:
@@ -209,7 +208,7 @@ class Runner:
         return writer
 
     def effect_runner(self, held: RunningAttempt) -> EffectRunner:
-        """How the attempt's effects and steps are carried out."""
+        """Return the runner of the attempt's effects and steps."""
         assert held.stop is not None
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
@@ -221,7 +220,7 @@ _NO_OUTPUT = Completed(b"null")
 
 
 def verdict_of(held: RunningAttempt) -> Outcome:
-    """Why an attempt was cancelled from outside."""
+    """Return the outcome of an attempt that was cancelled from outside, by the recorded reason."""
     if held.verdict == CANCELED:
         return Canceled()
     if held.verdict == INTERRUPTED:
@@ -238,7 +237,10 @@ def verdict_of(held: RunningAttempt) -> Outcome:
 
 
 def ended_by(error: BaseException, now: Callable[[], datetime]) -> Failed | Lost:
-    """How an attempt ended whose code raised. Its clock is user code too, and must not hide what happened."""
+    """Return the outcome of an attempt whose code raised.
+
+    The app's clock is user code too, so an error of the clock must not hide the original one.
+    """
     try:
         at = now()
     except BaseException:

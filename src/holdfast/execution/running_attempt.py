@@ -1,7 +1,7 @@
-"""What a worker process holds at this moment: one entry per claimed attempt, shared by its loop and its heart.
+"""The state of one claimed attempt in a worker process, shared by its event loop and its heartbeat thread.
 
-Entries are added and removed by the event loop's thread only; the heart reads a snapshot and moves deadlines. All times
-are this process's monotonic clock, which other processes of the machine share.
+Entries are added and removed by the event loop's thread only; the heartbeat thread reads a snapshot and moves
+deadlines. All times are of the machine's monotonic clock, which its processes share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.store.catalog import Lane
 
 FOREVER = float("inf")
 HAND_BACK_SECONDS = 2.0
-"""What a process whose attempt is overdue gets to hand back the rest before it is killed from outside."""
+"""How long a process with an overdue attempt has to hand back its other tasks before the supervisor kills it."""
 
 
 class AttemptPlan(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class AttemptPlan(msgspec.Struct, frozen=True):
 
 
 class PolicyOverrides(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker does differently from the policies of its tasks: less, never more."""
+    """A worker's restrictions of its tasks' policies. They can only reduce what a policy allows."""
 
     retries: bool = True
     opens_letters: bool = True
@@ -42,7 +42,7 @@ class PolicyOverrides(msgspec.Struct, frozen=True, kw_only=True):
     default_timeout_seconds: float | None = None
 
     def applied(self, policy: RetryPolicy) -> RetryPolicy:
-        """The policy under which this worker runs and reports a task."""
+        """Return the policy under which this worker runs and reports a task."""
         retries_max = policy.max_retries if self.max_attempts is None else self.max_attempts - 1
         return replace(
             policy,
@@ -53,43 +53,46 @@ class PolicyOverrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningAttempt(msgspec.Struct, eq=False):
-    """One claimed attempt and everything needed to run it. A plain struct: thousands a second are made."""
+    """One claimed attempt and everything needed to run it. A plain struct, because thousands are created per second."""
 
     claimed: Claimed
     plan: AttemptPlan
     lease_seconds: float
     renewed_at: float
     deadline_at: float = FOREVER
-    """When the attempt is past its time limit and its grace."""
+    """When the attempt exceeds its time limit and its grace time."""
     is_started: bool = False
     verdict: str | None = None
-    """Why it was told to stop."""
+    """Why the attempt was asked to stop."""
     stop: threading.Event | None = None
     task: asyncio.Task[None] | None = None
     writing: AttemptDatasets | None = None
-    """What it did to datasets so far, if anything."""
+    """What the attempt has written to datasets so far, if anything."""
 
     @property
     def fence_at(self) -> float:
-        """Stop the work by then: the lease counts from before the request left, so this is ahead of the database."""
+        """When the attempt must stop.
+
+        The lease is counted from before the request was sent, so this instant is earlier than the database's.
+        """
         return self.renewed_at + self.lease_seconds * 0.8
 
     @property
     def overdue_at(self) -> float:
-        """End the process by then: the lease is about to expire, or the attempt is past its limit and grace."""
+        """When the process must end itself: its lease is about to expire, or the attempt is past limit and grace."""
         return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at)
 
     @property
     def kill_at(self) -> float:
-        """Be dead by then."""
+        """When the process must be dead."""
         return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at + HAND_BACK_SECONDS)
 
 
 def overdue_at(held: Iterable[RunningAttempt]) -> float:
-    """When this process should end by itself, if nothing changes until then."""
+    """Return when this process should end itself, if nothing changes until then."""
     return min((entry.overdue_at for entry in held), default=FOREVER)
 
 
 def kill_at(held: Iterable[RunningAttempt]) -> float:
-    """When this process must not be running any more, if nothing changes until then."""
+    """Return when this process must be dead, if nothing changes until then."""
     return min((entry.kill_at for entry in held), default=FOREVER)

@@ -1,4 +1,4 @@
-"""User code in threads: called so that nothing it raises ends more than its attempt, and waited for to its end."""
+"""User code in threads: an exception in it ends only its attempt, and a call is always awaited to its end."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ THREADS_MAX = 64
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """For plain functions that a coroutine action hands to an effect or a step; made when the first one comes."""
+    """Return the thread pool for plain functions in effects and steps of coroutine actions, created on first use."""
     return ThreadPoolExecutor(THREADS_MAX, "holdfast-effect")
 
 
 def contained(function: Callable[..., Any], positional: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
-    """Call it in its thread. What a future cannot carry, or would end the worker, arrives as an ordinary error."""
+    """Call the function in its thread.
+
+    Exceptions that a future cannot carry, or that would end the worker, are converted.
+    """
     try:
         return function(*positional, **arguments)
     except StopIteration as error:
@@ -37,13 +40,16 @@ async def in_thread(
     arguments: Mapping[str, Any],
     stop: threading.Event | None,
 ) -> Any:
-    """Call a plain function beside the event loop, with the caller's context variables."""
+    """Call a plain function in a thread, with the caller's context variables."""
     call = _threads().submit(copy_context().run, contained, function, positional, arguments)
     return await to_the_end(call, stop)
 
 
 async def to_the_end(call: Future[Any], stop: threading.Event | None) -> Any:
-    """Wait for a thread, which nothing can stop: told to stop, it is still waited for; it never runs beside a retry."""
+    """Wait for a call in a thread, which cannot be stopped.
+
+    If this is cancelled, set `stop` and still wait, so that the call never runs concurrently with a retry.
+    """
     ended = asyncio.wrap_future(call)
     try:
         return await asyncio.shield(ended)
@@ -56,7 +62,7 @@ async def to_the_end(call: Future[Any], stop: threading.Event | None) -> Any:
 
 
 async def _wait_out(ended: asyncio.Future[Any]) -> None:
-    """Wait however often somebody asks again for it to stop."""
+    """Wait until the call ends, however often this task is cancelled."""
     while not ended.done():
         try:
             await asyncio.wait([ended])

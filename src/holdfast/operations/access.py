@@ -1,4 +1,4 @@
-"""Who gets in: API tokens, and the accounts and domains that may sign in. For administrators."""
+"""Operations on API tokens, and on the accounts and domains that may sign in. For administrators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.operations.shared_types import ListNames
 
 
 class CreateToken(Request, frozen=True, kw_only=True):
-    """A name, what its holder may do, for a worker the only queues, and how long it lives."""
+    """A name, a role, for a worker the only queues it may serve, and the lifetime."""
 
     name: str
     role: str
@@ -27,7 +27,7 @@ class CreateToken(Request, frozen=True, kw_only=True):
 
 
 class ListTokens(ListNames, frozen=True, kw_only=True):
-    """`with_ended` also those that expired or were revoked. `after` is the `next` of the page before."""
+    """`with_ended` also lists tokens that expired or were revoked. `after` is the `next` of the previous page."""
 
     with_ended: bool = False
 
@@ -38,7 +38,7 @@ class TokenPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RevokeToken(Request, frozen=True, kw_only=True):
-    """The id or the name of a token in use."""
+    """The id or the name of a valid token."""
 
     token_id: str
     reason: str = ""
@@ -66,7 +66,7 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoveMember(Request, frozen=True, kw_only=True):
-    """Which member, by its id, and why."""
+    """The id of the member, and the reason."""
 
     member_id: str
     reason: str = ""
@@ -79,7 +79,7 @@ class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("token.create", "POST /api/v1/tokens", Access.ADMIN, status=201)
 async def create_token(context: OperationContext, asked: CreateToken) -> CreatedToken:
-    """Makes an API token; its secret is answered this once."""
+    """Creates an API token; the response is the only one that contains its secret."""
     return await tokens.create_token(
         context.database,
         context.tenant_id,
@@ -107,7 +107,7 @@ async def list_tokens(context: OperationContext, asked: ListTokens) -> TokenPage
 
 @operation("token.revoke", "POST /api/v1/tokens/{token_id}/revoke", Access.ADMIN)
 async def revoke_token(context: OperationContext, asked: RevokeToken) -> TokenRevoked:
-    """Ends an API token for good."""
+    """Revokes an API token for good."""
     ended = await tokens.revoke_token(
         context.database, context.tenant_id, asked.token_id, actor=context.actor, reason=asked.reason
     )
@@ -116,7 +116,7 @@ async def revoke_token(context: OperationContext, asked: RevokeToken) -> TokenRe
 
 @operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
 async def add_member(context: OperationContext, asked: AddMember) -> Member:
-    """Lets an account, or everybody of a domain, sign in."""
+    """Allows an account, or every account of a domain, to sign in."""
     if asked.domain is not None and not context.is_of_installation:
         raise Forbidden(
             "Only whoever runs the installation says which tenant a domain belongs to.",
@@ -138,7 +138,7 @@ async def add_member(context: OperationContext, asked: AddMember) -> Member:
 
 @operation("member.list", "GET /api/v1/members", Access.ADMIN)
 async def list_members(context: OperationContext, asked: ListNames) -> MemberPage:
-    """Lists who may sign in."""
+    """Lists the accounts and domains that may sign in."""
     rows = await members.list_members(
         context.database, context.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
     )
@@ -155,7 +155,7 @@ def _place(after: str | None) -> int:
 
 @operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
 async def remove_member(context: OperationContext, asked: RemoveMember) -> MemberRemoved:
-    """Lets an account or a domain in no longer."""
+    """Removes the permission of an account or a domain to sign in."""
     await members.remove_member(
         context.database, context.tenant_id, asked.member_id, actor=context.actor, reason=asked.reason
     )

@@ -1,4 +1,4 @@
-"""Care: the audit log, the invariants, the state of the database, and how fast work goes through it."""
+"""Operations for administration: audit log, invariants, state of the database, throughput and wake-up hints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERIFY_SECONDS_MAX = 600.0
 
 
 class ListAudit(Request, frozen=True, kw_only=True):
-    """Filters. `before` is the `next` of the page before."""
+    """Filters. `before` is the `next` of the previous page."""
 
     actor: str | None = None
     verb: str | None = None
@@ -69,7 +69,7 @@ async def list_audit(context: OperationContext, asked: ListAudit) -> AuditPage:
 
 @operation("audit.verify", "GET /api/v1/audit/verify", Access.OPERATOR, seconds_max=VERIFY_SECONDS_MAX, is_long=True)
 async def verify_audit(context: OperationContext, asked: VerifyAudit) -> AuditVerified:
-    """Recomputes the whole chain of the audit log."""
+    """Recomputes the whole hash chain of the audit log."""
     return await audit.verify_audit(context.database, context.tenant_id, anchors=asked.anchor)
 
 
@@ -96,12 +96,12 @@ async def examine(context: OperationContext, asked: Empty) -> Findings:
 
 @operation("pulse", "GET /api/v1/pulse", Access.VIEWER, commands=("top",), is_whole=True)
 async def read_throughput(context: OperationContext, asked: Empty) -> Throughput:
-    """Gives two counters whose growth tells how much work comes and goes."""
+    """Returns two counters, of enqueued and finished tasks, whose growth is the throughput."""
     return await read_pulse(context.database)
 
 
 class WriteHints(Request, frozen=True, kw_only=True):
-    """At most how many hints are outstanding per queue; the setting of the server unless said."""
+    """The limit of outstanding hints per queue; by default the server's setting."""
 
     hints_max: int | None = None
     reason: str = ""
@@ -113,7 +113,7 @@ class StopHints(Request, frozen=True, kw_only=True):
 
 @operation("wake.show", "GET /api/v1/wake", Access.VIEWER, is_whole=True)
 async def show_wake(context: OperationContext, asked: Empty) -> WakeView:
-    """Shows whether hints are written for SQS or Redis, and how they fare."""
+    """Shows whether hints are written for SQS or Redis, and the state of the carrier."""
     return await outbox.read_wake(context.database)
 
 
@@ -126,7 +126,7 @@ async def write_hints(context: OperationContext, asked: WriteHints) -> WakeView:
 
 @operation("wake.off", "POST /api/v1/wake/off", Access.ADMIN, is_whole=True)
 async def stop_hints(context: OperationContext, asked: StopHints) -> WakeView:
-    """Writes no more hints, and forgets those that wait."""
+    """Stops writing hints, and deletes the outstanding ones."""
     return await outbox.write_hints(context.engine, False, hints_max=None, actor=context.actor, reason=asked.reason)
 
 

@@ -1,4 +1,4 @@
-"""Many tasks of one action in one request: all of them, or none."""
+"""The operation that submits many tasks of one action in one request: all of them, or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH_BYTES_MAX = 32 * 1024 * 1024
 
 
 class SubmitTasks(Request, frozen=True, kw_only=True):
-    """One task for each input, at most 10000, of an action that some worker declared; the rest is for all of them."""
+    """One task per input, at most 10000, of an action that a worker declared; the other fields apply to all of them."""
 
     action: str
     inputs: list[dict[str, Any]]
@@ -27,7 +27,7 @@ class SubmitTasks(Request, frozen=True, kw_only=True):
 
 
 class SubmittedTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """In the order of the inputs."""
+    """The ids are in the order of the inputs."""
 
     task_ids: list[str]
     action: str
@@ -46,7 +46,7 @@ class SubmittedTasks(msgspec.Struct, frozen=True, kw_only=True):
     is_bulk=True,
 )
 async def submit_tasks(context: OperationContext, asked: SubmitTasks) -> SubmittedTasks:
-    """Hands in many tasks of one action: all, or none if one is refused."""
+    """Submits many tasks of one action: all, or none if one is refused."""
     bounds.valid_batch(len(asked.inputs))
     if context.once is not None:
         await context.once.look(context.database)
@@ -59,7 +59,7 @@ async def submit_tasks(context: OperationContext, asked: SubmitTasks) -> Submitt
     }
     bound = found.options(**{name: value for name, value in given.items() if value is not None})
     queue = asked.queue or found.queue
-    # Names are known before the transaction is open: they are made in sessions of their own.
+    # Resolve names before the transaction opens: they are created in separate sessions.
     lane_id = await engine.catalog.lane_id(context.tenant_id, bounds.valid_queue(queue), found.name)
     await engine.catalog.policy_id(context.tenant_id, bound.policy(engine.policy_defaults))
     async with context.database.transaction() as session:

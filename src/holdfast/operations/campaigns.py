@@ -1,4 +1,4 @@
-"""Campaigns: re-drive a group of dead letters as one operation."""
+"""Operations on campaigns, which re-drive a group of dead letters as one unit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlanCampaign(Request, frozen=True, kw_only=True):
 
 
 class StartCampaign(Request, frozen=True, kw_only=True):
-    """A group, why it will work now, and how carefully to go."""
+    """A group, the reason why it will work now, and how carefully to proceed."""
 
     fingerprint: str
     reason: str
@@ -33,7 +33,7 @@ class StartCampaign(Request, frozen=True, kw_only=True):
 
 
 class ListCampaigns(Request, frozen=True, kw_only=True):
-    """`before` is the `next` of the page before."""
+    """`before` is the `next` of the previous page."""
 
     before: str | None = None
     limit: Limit = PAGE
@@ -55,13 +55,13 @@ class SteerCampaign(Request, frozen=True, kw_only=True):
 
 @operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Access.VIEWER, commands=("campaign start",))
 async def plan_campaign(context: OperationContext, asked: PlanCampaign) -> CampaignPlan:
-    """Says what a campaign over a group would do, and changes nothing."""
+    """Returns what a campaign over a group would do, and changes nothing."""
     return await plan.plan_campaign(context.engine, context.tenant_id, asked.fingerprint)
 
 
 @operation("campaign.start", "POST /api/v1/campaigns", Access.OPERATOR, status=201, once=KeyUse.STORED)
 async def start_campaign(context: OperationContext, asked: StartCampaign) -> CampaignView:
-    """Begins a campaign: a canary, then more and more while it succeeds."""
+    """Starts a campaign: a canary first, then more while it succeeds."""
     return await campaign_commands.start_campaign(
         context.engine,
         context.tenant_id,
@@ -88,20 +88,20 @@ async def list_campaigns(context: OperationContext, asked: ListCampaigns) -> Cam
 
 @operation("campaign.show", "GET /api/v1/campaigns/{campaign_id}", Access.VIEWER)
 async def show_campaign(context: OperationContext, asked: OfCampaign) -> CampaignView:
-    """Shows one campaign and how far it is."""
+    """Shows one campaign and its progress."""
     return await campaign_commands.show_campaign(context.engine, context.tenant_id, _number(asked.campaign_id))
 
 
 @operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Access.OPERATOR)
 async def approve_campaign(context: OperationContext, asked: OfCampaign) -> CampaignView:
-    """Lets a campaign begin that somebody else started, or go on that somebody else resumed."""
+    """Approves a campaign that another operator started or resumed."""
     number = _number(asked.campaign_id)
     return await campaign_commands.approve_campaign(context.engine, context.tenant_id, number, actor=context.actor)
 
 
 @operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Access.OPERATOR)
 async def abort_campaign(context: OperationContext, asked: SteerCampaign) -> CampaignView:
-    """Releases nothing more of a campaign, ever; what is out goes on. The record says so if no reason is given."""
+    """Stops a campaign for good: nothing more is released, and released tasks continue. The reason is optional."""
     number = _number(asked.campaign_id)
     return await campaign_commands.abort_campaign(
         context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason
@@ -110,7 +110,7 @@ async def abort_campaign(context: OperationContext, asked: SteerCampaign) -> Cam
 
 @operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Access.OPERATOR)
 async def resume_campaign(context: OperationContext, asked: SteerCampaign) -> CampaignView:
-    """Goes on with a campaign that stopped, with another canary; what it had to wait for it waits for again."""
+    """Resumes a stopped campaign with another canary; its conditions (approval, newer worker) apply again."""
     number = _number(asked.campaign_id)
     return await campaign_commands.resume_campaign(
         context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason

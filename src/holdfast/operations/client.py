@@ -1,7 +1,7 @@
-"""The desk: where operations are asked for, whether the database is here or behind a server.
+"""Clients for operations, with direct database access or through a server.
 
-Both kinds take the same operations and requests, give the same answers and raise the same errors; whoever asks cannot
-tell which it is.
+Both kinds take the same operations and requests, return the same results and raise the same errors, so callers need not
+know which one they use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ A = TypeVar("A")
 
 
 class OperationClient(Protocol):
-    """Open it with `async with`, then ask."""
+    """A client for operations. Open it with `async with`, then call `ask`."""
 
     async def __aenter__(self) -> OperationClient: ...
 
@@ -27,12 +27,12 @@ class OperationClient(Protocol):
     ) -> None: ...
 
     async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
-        """Ask for an operation. Under a `key`, one that creates something does so once."""
+        """Execute an operation. With a `key`, an operation that creates something does so once."""
         ...
 
 
 class LocalClient:
-    """Carries operations out in this process, on a database of its own."""
+    """Executes operations in this process, on its own database connection."""
 
     def __init__(self, client: Client, actor: str) -> None:
         self.client = client

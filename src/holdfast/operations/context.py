@@ -1,4 +1,4 @@
-"""Whoever carries out operations: an open client, for somebody known by name. Both doors, HTTP and here, lead to it."""
+"""The context in which operations run: an open client and the name of the caller. HTTP and local clients share it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class OperationContext:
-    """Works on one engine, for one tenant, in somebody's name. `once` keeps the answer of this one request."""
+    """One engine, one tenant and one actor. `once` stores the response of an idempotent request."""
 
     client: Client
     actor: str
@@ -42,12 +42,12 @@ class OperationContext:
 
     @property
     def is_of_installation(self) -> bool:
-        """Whether they speak for all tenants: on the database itself, or at a server as one of the first tenant."""
+        """Whether the caller acts for all tenants: with database access, or in the default tenant of a server."""
         return self.tenant_id == DEFAULT_TENANT_ID or not isinstance(self.database, TenantDatabase)
 
 
 async def perform(operation: Operation[Q, A], context: OperationContext, asked: Q) -> A:
-    """Carry out an operation. What was asked before under the same key is answered as it was then."""
+    """Execute an operation. A request repeated under the same idempotency key returns the first response."""
     _require_text(asked)
     try:
         return await operation.handler(context, asked)
@@ -61,7 +61,7 @@ async def perform(operation: Operation[Q, A], context: OperationContext, asked: 
 
 
 def _require_text(asked: msgspec.Struct) -> None:
-    """Refuse text that no text column can hold. What is inside an input is looked at where it is encoded."""
+    """Refuse text that a text column cannot store. Inputs are checked where they are encoded."""
     for name in asked.__struct_fields__:
         value = getattr(asked, name)
         for text in _texts(value):

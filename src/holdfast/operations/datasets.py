@@ -1,4 +1,4 @@
-"""Datasets: what they hold, and which version readers see."""
+"""Operations on datasets: their contents, and which version readers see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GenerationPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShowDataset(Request, frozen=True, kw_only=True):
-    """Which dataset, and how many of its last commits."""
+    """A dataset, and how many of its last commits to show."""
 
     name: str
     commits: int = COMMITS_SHOWN
@@ -55,7 +55,7 @@ class DropVersion(Request, frozen=True, kw_only=True):
 
 
 class VersionChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """`current` is the version that readers see instead of one that was rolled back."""
+    """`current` is the version that readers see now, for example after a rollback."""
 
     name: str
     version: int
@@ -83,7 +83,7 @@ async def show_dataset(context: OperationContext, asked: ShowDataset) -> Dataset
 
 @operation("dataset.cutover", "POST /api/v1/datasets/{name}/versions/{version}/cutover", Access.OPERATOR)
 async def cut_over(context: OperationContext, asked: CutOver) -> VersionChanged:
-    """Lets readers see a version, at once and whole."""
+    """Switches readers to a version, atomically."""
     is_changed = await context.client.datasets.cut_over(
         asked.name, asked.version, force=asked.force, reason=asked.reason, actor=context.actor
     )

@@ -1,4 +1,4 @@
-"""Dead letters: by fault, in pages, one in full; run them again, dismiss them, take them elsewhere."""
+"""Operations on dead letters: list them by group or in pages, show, re-drive, dismiss, delete and export them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from holdfast.operations.paging import PAGE, ROWS_MAX, Limit, rows_of, words
 
 
 class ListGroups(Request, frozen=True, kw_only=True):
-    """Nothing to say."""
+    """A request without fields."""
 
 
 class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest groups, two hundred at most."""
+    """The largest groups, at most 200."""
 
     groups: list[GroupView]
 
 
 class ListLetters(Request, frozen=True, kw_only=True):
-    """Filters; without a `state` and `everything` unresolved ones. `before` is the `next` of the page before."""
+    """Filters; by default only unresolved dead letters are listed. `before` is the `next` of the previous page."""
 
     state: list[str] = msgspec.field(default_factory=list)
     everything: bool = False
@@ -57,7 +57,7 @@ class OfLetter(Request, frozen=True, kw_only=True):
 
 
 class RedriveTask(Request, frozen=True, kw_only=True):
-    """Which task, and why it will work now. `dispatches` limits how often it goes, if it keeps failing."""
+    """A task, and the reason why it will work now. `dispatches` limits how often a failing task is dispatched."""
 
     task_id: str
     reason: str
@@ -65,8 +65,11 @@ class RedriveTask(Request, frozen=True, kw_only=True):
 
 
 class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt that will run, what the task may have done already (it is sent again, under the same keys), and what
-    of it was undone: asked for again under its key, it fails."""
+    """The attempt that will run, and the task's earlier effects.
+
+    `unknown_effects` may have happened already and are sent again under the same keys. `undone_effects` were
+    compensated; requested again under their keys, they fail.
+    """
 
     task_id: str
     dead_letter_id: str | None
@@ -77,7 +80,7 @@ class TaskRedriven(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedriveGroup(Request, frozen=True, kw_only=True):
-    """Which group, and why it will work now. `dispatches` limits how often each task goes, if it keeps failing."""
+    """A group, and the reason why it will work now. `dispatches` limits how often a failing task is dispatched."""
 
     fingerprint: str
     reason: str
@@ -85,7 +88,7 @@ class RedriveGroup(Request, frozen=True, kw_only=True):
 
 
 class GroupRedriven(msgspec.Struct, frozen=True, kw_only=True):
-    """How many letters were asked for, and what their tasks did before."""
+    """How many dead letters will be retried, and the effects of their tasks."""
 
     fingerprint: str
     letters: int
@@ -98,7 +101,7 @@ class PlanRedrive(Request, frozen=True, kw_only=True):
 
 
 class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a re-drive may do a second time, and what was undone."""
+    """The effects that a re-drive may repeat, and those that were compensated."""
 
     task_id: str
     unknown_effects: list[EffectView]
@@ -107,7 +110,7 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IgnoreTask(Request, frozen=True, kw_only=True):
-    """Which task; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
+    """A task. `abandon` also cancels the runs it belongs to; `resolved` records that it was handled manually."""
 
     task_id: str
     reason: str
@@ -116,7 +119,7 @@ class IgnoreTask(Request, frozen=True, kw_only=True):
 
 
 class IgnoreGroup(Request, frozen=True, kw_only=True):
-    """Which group; `abandon` also cancels the runs it belongs to, `resolved` says that it was dealt with by hand."""
+    """A group. `abandon` also cancels the runs it belongs to; `resolved` records that it was handled manually."""
 
     fingerprint: str
     reason: str
@@ -131,21 +134,21 @@ class Dismissed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteTask(Request, frozen=True, kw_only=True):
-    """Which failed task, and why nobody will need it."""
+    """A failed task, and the reason why it is no longer needed."""
 
     task_id: str
     reason: str
 
 
 class DeleteGroup(Request, frozen=True, kw_only=True):
-    """Which group, and why nobody will need it."""
+    """A group, and the reason why it is no longer needed."""
 
     fingerprint: str
     reason: str
 
 
 class ExportLetters(Request, frozen=True, kw_only=True):
-    """`before` is the `next` of the page before."""
+    """`before` is the `next` of the previous page."""
 
     fingerprint: str | None = None
     everything: bool = False
@@ -154,7 +157,7 @@ class ExportLetters(Request, frozen=True, kw_only=True):
 
 @operation("dead.groups", "GET /api/v1/dead/groups", Access.VIEWER)
 async def list_groups(context: OperationContext, asked: ListGroups) -> GroupPage:
-    """Lists unresolved dead letters by fault, the largest group first."""
+    """Lists unresolved dead letters by group, the largest group first."""
     return GroupPage(groups=await dead_letters.dead_groups(context.database, context.tenant_id))
 
 
@@ -182,7 +185,7 @@ async def show_letter(context: OperationContext, asked: OfLetter) -> LetterView:
 
 @operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Access.OPERATOR, status=202, once=KeyUse.STORED)
 async def redrive_task(context: OperationContext, asked: RedriveTask) -> TaskRedriven:
-    """Runs a dead task again as a new generation, with a fresh budget."""
+    """Runs a dead task again as a new generation, with a fresh retry budget."""
     number = bounds.task_number(asked.task_id)
     unknown, undone = _parted(await _repeats(context, number))
 
@@ -210,13 +213,13 @@ async def redrive_task(context: OperationContext, asked: RedriveTask) -> TaskRed
 
 
 def _parted(effects: list[EffectView]) -> tuple[list[EffectView], list[EffectView]]:
-    """What may be done a second time, and what was undone."""
+    """Split effects into those that may repeat and those that were compensated."""
     undone = [one for one in effects if one.compensated_by is not None]
     return [one for one in effects if one.compensated_by is None], undone
 
 
 async def _repeats(context: OperationContext, number: int) -> list[EffectView]:
-    """What a re-drive may do a second time. One that was asked for before is not refused for having been done."""
+    """Return the effects that a re-drive may repeat. A repeated request under the same key gets its first response."""
     if context.once is not None:
         await context.once.look(context.database)
     try:
@@ -236,7 +239,7 @@ async def _repeats(context: OperationContext, number: int) -> list[EffectView]:
     commands=("dead redrive",),
 )
 async def redrive_group(context: OperationContext, asked: RedriveGroup) -> GroupRedriven:
-    """Asks for every letter of a group, open or ignored, to be retried; they are dispatched in the background."""
+    """Requests a retry of every dead letter of a group, open or ignored; they are dispatched in the background."""
     effects = (await group_effects(context.engine, context.tenant_id, asked.fingerprint)).effects
 
     def answer(done: DeadLettersMoved) -> GroupRedriven:
@@ -259,7 +262,7 @@ async def redrive_group(context: OperationContext, asked: RedriveGroup) -> Group
 
 @operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
 async def plan_redrive(context: OperationContext, asked: PlanRedrive) -> RedrivePlan:
-    """Says which effects a re-drive of a task may repeat, and changes nothing."""
+    """Returns the effects that a re-drive of a task may repeat, and changes nothing."""
     met = await dead_letter_commands.repeated_by(context.engine, context.tenant_id, bounds.task_number(asked.task_id))
     unknown, undone = _parted(met)
     return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown, undone_effects=undone)
@@ -267,7 +270,7 @@ async def plan_redrive(context: OperationContext, asked: PlanRedrive) -> Redrive
 
 @operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Access.OPERATOR)
 async def ignore_task(context: OperationContext, asked: IgnoreTask) -> Dismissed:
-    """Dismisses the dead letters of a task: known, and left."""
+    """Dismisses the dead letters of a task; they are kept and nothing is done about them."""
     number = bounds.task_number(asked.task_id)
     return await _dismiss(context, asked, task_id=number)
 
@@ -276,7 +279,7 @@ async def ignore_task(context: OperationContext, asked: IgnoreTask) -> Dismissed
     "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Access.OPERATOR, commands=("dead ignore",)
 )
 async def ignore_group(context: OperationContext, asked: IgnoreGroup) -> Dismissed:
-    """Dismisses the dead letters of a group: known, and left."""
+    """Dismisses the dead letters of a group; they are kept and nothing is done about them."""
     return await _dismiss(context, asked, fingerprint=asked.fingerprint)
 
 
@@ -313,7 +316,7 @@ async def _dismiss(
 
 @operation("dead.delete", "POST /api/v1/dead/tasks/{task_id}/delete", Access.OPERATOR)
 async def delete_task(context: OperationContext, asked: DeleteTask) -> Deleted:
-    """Deletes a failed task and everything kept of it; a node with its whole run, which must be over."""
+    """Deletes a failed task and all its data; a node is deleted with its whole run, which must have ended."""
     number = bounds.task_number(asked.task_id)
     return await delete.delete_task(context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason)
 
@@ -322,7 +325,7 @@ async def delete_task(context: OperationContext, asked: DeleteTask) -> Deleted:
     "dead.delete_group", "POST /api/v1/dead/groups/{fingerprint}/delete", Access.OPERATOR, commands=("dead delete",)
 )
 async def delete_group(context: OperationContext, asked: DeleteGroup) -> Deleted:
-    """Deletes the failed tasks of a group; those of runs that are not over stay."""
+    """Deletes the failed tasks of a group; tasks of runs that have not ended are kept."""
     return await delete.delete_group(
         context.engine, context.tenant_id, asked.fingerprint, actor=context.actor, reason=asked.reason
     )
@@ -330,7 +333,7 @@ async def delete_group(context: OperationContext, asked: DeleteGroup) -> Deleted
 
 @operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
 async def export_letters(context: OperationContext, asked: ExportLetters) -> LetterPage:
-    """Gives dead letters with their inputs, newest first, in pages."""
+    """Returns dead letters with their inputs, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
         context.database,
         context.tenant_id,

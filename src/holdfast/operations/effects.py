@@ -1,4 +1,4 @@
-"""Effects: what actions did outside, who may, and how to undo it."""
+"""Operations on effects: list them, control which actions may send them, and compensate them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.operations.shared_types import ListNames
 
 
 class ListEffects(Request, frozen=True, kw_only=True):
-    """Filters. `after` is the `next` of the page before."""
+    """Filters. `after` is the `next` of the previous page."""
 
     task_id: str | None = None
     state: str | None = None
@@ -31,7 +31,7 @@ class EffectPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleEffect(Request, frozen=True, kw_only=True):
-    """An effect, the action it is about (empty: every action that has no ruling of its own), and why."""
+    """An effect, the action the rule is for (empty: every action without a rule of its own), and the reason."""
 
     name: str
     action: str = ""
@@ -51,14 +51,14 @@ class RulePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compensate(Request, frozen=True, kw_only=True):
-    """The idempotency key of an effect whose task is over, and why it is undone."""
+    """The idempotency key of an effect whose task has ended, and the reason to compensate it."""
 
     idempotency_key: str
     reason: str
 
 
 class Compensated(msgspec.Struct, frozen=True, kw_only=True):
-    """The task that undoes it; asked again, the same one."""
+    """The task that compensates the effect; a repeated request returns the same one."""
 
     task_id: str
     action: str
@@ -81,7 +81,7 @@ async def list_effects(context: OperationContext, asked: ListEffects) -> EffectP
 
 @operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
 async def list_rules(context: OperationContext, asked: ListNames) -> RulePage:
-    """Lists who may do which effect. What is not listed is open to every action."""
+    """Lists which actions may send which effects. An effect without a rule is allowed for every action."""
     rows = await authority.rules(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", asked.after, asked.limit)
     return RulePage(rules=page, next=following)
@@ -89,13 +89,13 @@ async def list_rules(context: OperationContext, asked: ListNames) -> RulePage:
 
 @operation("effect.allow", "POST /api/v1/effects/{name}/allow", Access.ADMIN)
 async def allow_effect(context: OperationContext, asked: RuleEffect) -> EffectRuling:
-    """Allows an effect to an action, or to every action that has no ruling of its own."""
+    """Allows an effect for an action, or for every action without a rule of its own."""
     return await _rule(context, asked, is_allowed=True)
 
 
 @operation("effect.deny", "POST /api/v1/effects/{name}/deny", Access.ADMIN)
 async def deny_effect(context: OperationContext, asked: RuleEffect) -> EffectRuling:
-    """Denies an effect to an action, or to every action that has no ruling of its own."""
+    """Denies an effect for an action, or for every action without a rule of its own."""
     return await _rule(context, asked, is_allowed=False)
 
 
@@ -114,7 +114,7 @@ async def _rule(context: OperationContext, asked: RuleEffect, *, is_allowed: boo
 
 @operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202, once=KeyUse.STORED)
 async def compensate_effect(context: OperationContext, asked: Compensate) -> Compensated:
-    """Undoes an effect by the action registered for it, once."""
+    """Undoes an effect with the action registered for it, once."""
 
     def answer(done: Compensation) -> Compensated:
         return Compensated(task_id=done.task_id, action=done.action, is_new=done.is_new)

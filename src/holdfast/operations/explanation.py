@@ -1,4 +1,4 @@
-"""An explanation as it goes over the wire: what it is about, then what it says."""
+"""The wire format of an explanation: its subject, then its content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.explain.task import Explanation
 
 
 class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a task, a run or a node is where it is, and what would move it."""
+    """Why a task, a run or a node is in its state, and what would change that."""
 
     task_id: str | UnsetType = UNSET
     run_id: str | UnsetType = UNSET
@@ -30,7 +30,7 @@ def why_of(
     run_id: str | UnsetType = UNSET,
     node: str | UnsetType = UNSET,
 ) -> ExplanationView:
-    """The explanation of one of them."""
+    """Return the explanation of a task, a run or a node."""
     return ExplanationView(
         task_id=task_id,
         run_id=run_id,

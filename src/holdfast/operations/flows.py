@@ -1,4 +1,4 @@
-"""Flows that workers declared."""
+"""Operations on flows that workers declared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FlowPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfFlow(Request, frozen=True, kw_only=True):
-    """Which flow, in its newest version unless said."""
+    """A flow; by default its newest version."""
 
     name: str
     version: int | None = None
@@ -38,7 +38,7 @@ class FlowShown(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("flow.list", "GET /api/v1/flows", Access.VIEWER)
 async def list_flows(context: OperationContext, asked: ListNames) -> FlowPage:
-    """Lists the flows that workers declared or somebody started, newest version first."""
+    """Lists the flows that workers declared or clients started, newest version first."""
     rows = await flows.list_flows(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)
     return FlowPage(flows=page, next=following)

@@ -1,4 +1,4 @@
-"""Following something to its end through a desk, near or far: by asking again, each time waiting a while there."""
+"""Waiting for the end of tasks and runs through any operation client, by repeated long polls."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from holdfast.operations.client import OperationClient
 from holdfast.operations.tasks import WAIT_SECONDS_MAX, WAITING, TaskEnding
 
 FIRST_WAIT_SECONDS_MAX = 1.0
-"""How long the first request may wait: who answered it is known to be there, and is waited for when away later."""
+"""How long the first request may wait. It returns soon, so that the client knows that the server exists and can wait
+for it during a later outage.
+"""
 
 
 class TimeLimit:
-    """How much of a time limit is left."""
+    """The time left of a time limit."""
 
     def __init__(self, limit: str | float | None) -> None:
         self.seconds = None if limit is None else seconds_of(limit)
@@ -35,7 +37,7 @@ class TimeLimit:
 
 
 async def ending_of(operation_client: OperationClient, task_id: str, timeout: str | float | None) -> TaskEnding:
-    """Wait for the end of a task; `WaitTimeout` if it takes longer."""
+    """Wait for the end of a task; raise `WaitTimeout` if it takes longer."""
     patience, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
         wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
@@ -53,7 +55,7 @@ async def ending_of(operation_client: OperationClient, task_id: str, timeout: st
 
 
 async def end_of_run(operation_client: OperationClient, run_id: str, timeout: str | float | None) -> str:
-    """Wait for the end of a run and say which; `WaitTimeout` if it takes longer."""
+    """Wait for the end of a run and return its state; raise `WaitTimeout` if it takes longer."""
     patience, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
         wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
@@ -70,7 +72,7 @@ async def end_of_run(operation_client: OperationClient, run_id: str, timeout: st
 
 
 async def events_of_run(operation_client: OperationClient, run_id: str, after: str) -> AsyncIterator[RunEvent]:
-    """Events of a run after a cursor, until it is over and everything about it was told."""
+    """Yield events of a run after a cursor, until it has ended and all its events were read."""
     ended_by = ""
     while True:
         asked = run_follow.ReadRunEvents(run_id=run_id, after=after, ended_by=ended_by, wait_seconds=WAIT_SECONDS_MAX)

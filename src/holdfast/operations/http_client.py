@@ -1,7 +1,7 @@
-"""The far desk: operations over HTTP, with the same answers and the same errors as at the near one.
+"""The HTTP client for operations, with the same results and errors as the local client.
 
-A token goes over https, or to this machine; never in the clear across a network. Redirects are not followed and no
-proxy of the environment is asked.
+A token is sent over https or to this machine, never unencrypted across a network. Redirects are not followed, and
+proxies from the environment are not used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEV_HEADER = "x-dev-user"
 
 
 class HttpClient:
-    """Asks a server. `dev_user` is believed by a local one only."""
+    """Sends operations to a server. Only a local server accepts `dev_user`."""
 
     def __init__(self, url: str, *, token: str | None = None, dev_user: str | None = None) -> None:
         self._url = url.rstrip("/")
@@ -68,7 +68,7 @@ class HttpClient:
             raise _stranger(self._url, str(error)) from error
 
     def _advised(self, error: HoldfastError) -> HoldfastError:
-        """With what a person can do where the server's advice is for programs that send headers."""
+        """Return the error with advice for a person, where the server's advice is for programs that send headers."""
         if isinstance(error, Unauthorized):
             error.advice = (
                 "Set HOLDFAST_TOKEN to one that is in use: an administrator makes it with `holdfast token create`."
@@ -109,7 +109,7 @@ class HttpClient:
 
 
 def _plain(asked: msgspec.Struct) -> dict[str, Any]:
-    """The request as plain values, without what it leaves unsaid."""
+    """Return the request as plain values, without fields that have their default."""
     left_out = {
         field.name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(type(asked))
@@ -130,7 +130,7 @@ def _segment(value: Any) -> str:
 
 
 def _query(plain: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """One pair for each value; a list gives several."""
+    """Return one pair per value; a list gives several."""
     pairs: list[tuple[str, str]] = []
     for name, value in plain.items():
         values = value if isinstance(value, list) else [value]
@@ -149,8 +149,10 @@ def _headers(url: str, token: str | None, dev_user: str | None) -> dict[str, str
 
 
 def _trusted(url: str) -> ssl.SSLContext:
-    """Whom to believe: whom this machine believes, also an authority of one's own; the usual bundle knows public ones.
-    Nobody where no certificate is asked for: reading the list of authorities takes longer than most commands."""
+    """Return the TLS context with the machine's trusted authorities, which may include private ones.
+
+    Without https, return an empty context: loading the authorities takes longer than most commands.
+    """
     import ssl
 
     if url.lower().startswith("https://"):

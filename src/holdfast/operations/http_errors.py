@@ -1,4 +1,4 @@
-"""Errors out of RFC 9457 bodies: what a server refused is raised here as it would be beside the database."""
+"""Conversion of RFC 9457 responses to the errors that the local client would raise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
 
 
 def error_of(status: int, body: bytes) -> HoldfastError:
-    """The error that a body tells of; one that is no problem of ours is told by its status."""
+    """Return the error that a response describes; the status decides if the body is no Holdfast problem document."""
     try:
         told: Any = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -70,7 +70,7 @@ def error_of(status: int, body: bytes) -> HoldfastError:
 
 
 def _kind(status: int, category: str, code: str) -> type[HoldfastError]:
-    # A category may be the family of a code, which tells less of the branch than these two statuses do.
+    # A category may be that of the code; for these two statuses the status names the error class more precisely.
     told = _BY_STATUS[status] if status in (404, 409) and category in ("validation", "state_transition") else None
     known = _BY_CODE.get(code) or told or _BY_CATEGORY.get(category) or _BY_STATUS.get(status)
     return known or (Invalid if 400 <= status < 500 else HoldfastError)

@@ -1,4 +1,4 @@
-"""Idempotency keys of requests: into what is created, where that carries a key, else beside the answer."""
+"""Idempotency keys of requests: stored in the created object if it has a key, else with the response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADVICE = {
     "lost, rotate once more.",
     "webhook.test": "Leave the key out. It sends another test event each time.",
 }
-"""Where a repetition is something else."""
+"""Advice for operations whose repetition is not the same request."""
 
 _canonical = msgspec.json.Encoder(order="deterministic")
 
@@ -30,7 +30,7 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 def with_key(
     operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int
 ) -> tuple[Q, IdempotentRequest | None]:
-    """The request with its key, and what keeps its answer; `Invalid` if the operation creates nothing."""
+    """Return the request with its key, and what stores its response; raise `Invalid` if the operation takes no key."""
     if key is None:
         return asked, None
     bounds.valid_key(key)

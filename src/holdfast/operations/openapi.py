@@ -1,4 +1,4 @@
-"""The OpenAPI document of the operator's API, out of the operations and their types."""
+"""The OpenAPI document of the operator API, generated from the operations and their types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS = "/api/v1/events"
 
 
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong, as in RFC 9457; further fields say more."""
+    """An error as in RFC 9457; further fields have details."""
 
     type: str
     title: str
@@ -31,7 +31,7 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetriedExecution(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the two addresses of dashboards answer: the fields are theirs."""
+    """The response of the two dashboard paths, which fix its field names."""
 
     task_id: str
     attempt: int
@@ -39,7 +39,7 @@ class RetriedExecution(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 def document() -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     paths: dict[str, dict[str, Any]] = {}
     bodies = {operation.name: _body_type(operation) for operation in OPERATIONS}
     kinds = [operation.answer for operation in OPERATIONS] + [kind for kind in bodies.values() if kind is not None]
@@ -61,7 +61,7 @@ def document() -> dict[str, Any]:
 
 
 def with_items(schema: Any) -> None:
-    """Say of every array what is in it, also where that may be anything: generators of clients need it said."""
+    """Add `items` to every array, even if any value is allowed, because client generators require it."""
     if isinstance(schema, dict):
         if schema.get("type") == "array" and not schema.keys() & {"items", "prefixItems"}:
             schema["items"] = {}
@@ -73,7 +73,7 @@ def with_items(schema: Any) -> None:
 
 
 def enclosed(paths: dict[str, dict[str, Any]], schemas: dict[str, Any], description: str) -> dict[str, Any]:
-    """Paths and schemas as one document, with what holds for all of ours."""
+    """Return paths and schemas as one document, with the parts that all documents share."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": __version__, "description": description},
@@ -126,7 +126,7 @@ def _entry(operation: Operation[Any, Any], answer: Any, body: Any) -> dict[str, 
 
 
 def problems() -> dict[str, Any]:
-    """What else may be answered, anywhere."""
+    """Return the problem responses that every operation may give."""
     problem = {"application/problem+json": {"schema": {"$ref": REF.format(name="ProblemBody")}}}
     return {
         "4XX": {"description": "It cannot be done as asked; the code says why.", "content": problem},
@@ -161,13 +161,13 @@ def _query_parameters(operation: Operation[Any, Any]) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query cannot say null; it leaves things out."""
+    """Remove null from a schema: a query parameter is left out instead."""
     kinds = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else schema
 
 
 def _body_type(operation: Operation[Any, Any]) -> type | None:
-    """The type of the body: the request without what the path says."""
+    """Return the type of the body: the request without the fields in the path."""
     if not operation.has_body:
         return None
     fields: list[Any] = []

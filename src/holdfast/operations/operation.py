@@ -1,8 +1,8 @@
-"""An operation: one thing an operator may ask for, declared once for the command line, for HTTP and for its reference.
+"""Operations: each operator use case is declared once, for the command line, HTTP and the reference.
 
-The declaration says where it is found (method and path), whom it admits, what it takes and what it answers. Fields of
-the request that the path names come from the path; the others from the query of a GET or DELETE, and from the body of a
-POST. Unknown ones are refused.
+The declaration contains the method and path, the required access, and the types of the request and the result. Fields
+that the path names come from the path; the others come from the query of a GET or DELETE, or from the body of a POST.
+Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _PATH_FIELD = re.compile(r"{(\w+)}")
 
 
 class KeyUse(StrEnum):
-    """How an operation that creates something keeps an `Idempotency-Key`."""
+    """How an operation that creates something stores an `Idempotency-Key`."""
 
     OWN = "own"
-    """What is created carries the key itself, in its field `key`."""
+    """The created object has the key, in its field `key`."""
     STORED = "stored"
-    """The answer is kept for a day beside what was asked."""
+    """The response is stored for a day, with a digest of the request."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operation takes."""
+    """The request of an operation."""
 
 
 Q = TypeVar("Q", bound=Request)
@@ -43,7 +43,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[Q, A]):
-    """One thing to ask for. `commands` are the commands of the command line that ask for it."""
+    """One operation. `commands` are the CLI commands that use it."""
 
     name: str
     method: str
@@ -59,13 +59,13 @@ class Operation(Generic[Q, A]):
     body_bytes_max: int
     seconds_max: float
     is_whole: bool
-    """Whether it is about the whole installation, not about one tenant."""
+    """Whether it applies to the whole installation, not to one tenant."""
     is_bulk: bool
-    """Whether its body holds many inputs, so that the limit of one does not bound it."""
+    """Whether its body contains many inputs, so that the size limit of one input does not apply."""
     is_long: bool
-    """Whether it reads for minutes, and so holds a session for as long: a server does few of these at once."""
+    """Whether it reads for minutes and uses a session for that long; a server runs few of these at once."""
     in_vain: Callable[[Q], A] | None
-    """For one that waits: what it answers to whoever waited in vain, as when a server stops meanwhile."""
+    """For an operation that waits: its result when the wait ends early, for example because the server stops."""
 
     @property
     def path_fields(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class Operation(Generic[Q, A]):
         return self.method == "POST"
 
     def list_fields(self) -> frozenset[str]:
-        """The fields that may be given several times in a query."""
+        """Return the fields that may be repeated in a query."""
         hints = get_type_hints(self.request)
         return frozenset(name for name in self.other_fields if get_origin(hints[name]) is list)
 
@@ -102,7 +102,10 @@ def operation(
     is_long: bool = False,
     in_vain: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[[OperationContext, Q], Coroutine[Any, Any, A]]], Operation[Q, A]]:
-    """Declare the decorated handler as an operation; its types are the request and the answer, its doc the summary."""
+    """Declare the decorated handler as an operation.
+
+    Its types are the request and the result, its docstring the summary.
+    """
 
     def declare(handler: Callable[[OperationContext, Q], Coroutine[Any, Any, A]]) -> Operation[Q, A]:
         hints = get_type_hints(handler)

@@ -1,7 +1,7 @@
-"""Pages: how much of a list at once, and where the next part begins.
+"""Pages of lists: how many rows a page has, and where the next one begins.
 
-Long lists are read from an index, before an id. Lists of names are short; their pages are cut here, after the row that
-ended the page before.
+Long lists are read from an index, before an id. Lists of names are short: they are cut into pages here, after the last
+row of the previous page.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ T = TypeVar("T")
 
 PAGE = 50
 ROWS_MAX = 100
-"""How many rows of a long list one answer holds, however many were asked for: the rest is behind `next`."""
+"""How many rows of a long list one response contains at most, whatever the request's limit; the rest follows with
+`next`.
+"""
 NAMES_PAGE = 1_000
 
-# Stated for readers of the schema; what a list takes is checked by its verb, for every door alike.
+# Only documents the schema: the called function checks the limit, for every kind of client.
 Limit = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": LIMIT_MAX})]
 
 
 def rows_of(limit: int) -> int:
-    """How many of the rows that were asked for come in one answer."""
+    """Return how many rows one response contains."""
     return min(valid_limit(limit), ROWS_MAX)
 
 
 def next_of(rows: Sequence[T], limit: int, key: Callable[[T], str]) -> str | None:
-    """Where the next page begins; None after the last."""
+    """Return where the next page begins; None after the last."""
     return key(rows[-1]) if rows and len(rows) == limit else None
 
 
 def page_of(rows: Sequence[T], key: Callable[[T], str], after: str | None, limit: int) -> tuple[list[T], str | None]:
-    """The part of a short list that follows one of its rows, and where the next part begins."""
+    """Return the part of a short list that follows one of its rows, and where the next part begins."""
     valid_limit(limit)
     begin = 0
     if after is not None:
@@ -50,5 +52,5 @@ def page_of(rows: Sequence[T], key: Callable[[T], str], after: str | None, limit
 
 
 def words(given: Sequence[str]) -> list[str]:
-    """Words given one by one or with commas between them."""
+    """Split values that may be given one by one or separated by commas."""
     return [word for text in given for word in text.split(",") if word]

@@ -1,4 +1,4 @@
-"""Queues and their limits, and the quotas on retries."""
+"""Operations on queues, their limits, and the quotas on retries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.operations.shared_types import Empty, ListNames, NameAndReason, Pa
 
 
 class ListQueues(ListNames, frozen=True, kw_only=True):
-    """`history=false` leaves out what is counted of history."""
+    """`history=false` omits the counts of history."""
 
     history: bool = True
 
@@ -31,13 +31,13 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfQueue(Request, frozen=True, kw_only=True):
-    """Which queue."""
+    """A queue."""
 
     name: str
 
 
 class LimitQueue(Request, frozen=True, kw_only=True):
-    """Limits to set; null lifts one, and what is not named stays. `retries` is as `100/1m`, `retry_share` as `20%`."""
+    """Limits to set; null removes one, omitted ones are unchanged. `retries` is as `100/1m`, `retry_share` as `20%`."""
 
     name: str
     running: int | UnsetType | None = UNSET
@@ -48,7 +48,7 @@ class LimitQueue(Request, frozen=True, kw_only=True):
 
 
 class LimitRetries(Request, frozen=True, kw_only=True):
-    """The quota on the retries of all queues together; null lifts a part, and what is not named stays."""
+    """The quota on the retries of all queues together. Null removes a part; omitted ones are unchanged."""
 
     retries: str | UnsetType | None = UNSET
     retry_share: str | UnsetType | None = UNSET
@@ -81,7 +81,7 @@ async def show_queue(context: OperationContext, asked: OfQueue) -> QueueView:
 
 @operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR, commands=("queue pause", "queue drain"))
 async def pause_queue(context: OperationContext, asked: NameAndReason) -> Paused:
-    """Stops a queue from handing out work; what runs goes on."""
+    """Stops a queue from handing out tasks; running tasks continue."""
     is_changed = await queues.pause(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -90,7 +90,7 @@ async def pause_queue(context: OperationContext, asked: NameAndReason) -> Paused
 
 @operation("queue.resume", "POST /api/v1/queues/{name}/resume", Access.OPERATOR)
 async def resume_queue(context: OperationContext, asked: NameAndReason) -> Paused:
-    """Lets a queue hand out work again."""
+    """Allows a queue to hand out tasks again."""
     is_changed = await queues.resume(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -99,7 +99,7 @@ async def resume_queue(context: OperationContext, asked: NameAndReason) -> Pause
 
 @operation("queue.limit", "POST /api/v1/queues/{name}/limit", Access.OPERATOR)
 async def limit_queue(context: OperationContext, asked: LimitQueue) -> QueueView:
-    """Limits a queue, or lifts limits."""
+    """Sets or removes limits of a queue."""
     if asked.running is asked.per_second is asked.retries is asked.retry_share is UNSET:
         raise _nothing_named()
     await queues.ensure(context.database, context.tenant_id, bounds.valid_queue(asked.name))
@@ -131,7 +131,7 @@ async def show_quotas(context: OperationContext, asked: Empty) -> Quotas:
 
 @operation("quota.limit", "POST /api/v1/quotas", Access.OPERATOR, commands=("queue limit",))
 async def limit_retries(context: OperationContext, asked: LimitRetries) -> Quotas:
-    """Sets or lifts the quota on the retries of all queues together; answers every quota there is."""
+    """Sets or removes the quota on the retries of all queues together; returns all quotas."""
     if asked.retries is asked.retry_share is UNSET:
         raise _nothing_named()
     await _limit_retries(context, None, asked.retries, asked.retry_share, asked.reason)
@@ -161,7 +161,7 @@ def _nothing_named() -> Invalid:
 
 @operation("queue.names", "GET /api/v1/queue-names", Access.VIEWER, commands=())
 async def name_queues(context: OperationContext, asked: Empty) -> QueueNames:
-    """Names the first thousand queues."""
+    """Returns the names of the first thousand queues."""
     return QueueNames(names=await queues.queue_names(context.database, context.tenant_id))
 
 

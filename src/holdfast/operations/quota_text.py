@@ -1,4 +1,4 @@
-"""Retry quotas as people write them: `100/1m`, `20%`; and what becomes of a quota when part of it is changed."""
+"""Parsing of retry quotas as people write them (`100/1m`, `20%`), and changes to parts of a quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINDOW_SECONDS = 60.0
 
 
 def changed_quota(now: Quota | None, retries: str | UnsetType | None, share: str | UnsetType | None) -> Quota | None:
-    """The quota with what was said: None lifts a part, unset keeps it. None when nothing is left of it."""
+    """Return the changed quota: None removes a part, unset keeps it. The result is None if no part is left."""
     count, window = (None, WINDOW_SECONDS) if now is None else (now.retries, now.window_seconds)
     if retries is None:
         count = None

@@ -1,4 +1,4 @@
-"""The reference of the operator's API as a page, out of the operations and their types."""
+"""The reference page of the operator API, generated from the operations and their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operation there is. HTTP, its reference and the tests of the command line read this list."""
+"""The list of all operations. HTTP, the reference and the CLI tests read it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A desk for those who look on: while the database, or the server, is away they wait, and then go on where they were.
+"""A client for watching: during an outage of the database or the server it waits, and then continues.
 
-What is asked again reads and changes nothing. An absence is told once when it begins and once when it is over; one that
-begins before anything was answered is not waited for, since then the address may be wrong.
+Only reads are retried. The start and the end of an outage are each reported once. An outage before the first response
+is raised at once, because the address may be wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AWAY: tuple[type[Exception], ...] = (*TRANSIENT, TooMany)
 
 
 class RetryingClient:
-    """Asks another desk, again and again while nobody answers there; `timeout` bounds how long it goes on with that."""
+    """Retries reads of another client during an outage. `timeout` limits the total time."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class RetryingClient:
 
 
 def _may_come_back(error: Exception) -> bool:
-    """Whether asking again may help: not where a password is refused or somebody else answers, nor after a wait."""
+    """Return whether a retry may help: not for refused credentials, a foreign server, or a wait that timed out."""
     if isinstance(error, WaitTimeout) or isinstance(error.__cause__, BAD_CREDENTIALS):
         return False
     return not (isinstance(error, HoldfastError) and (error.code == "client_closed" or error.fields.get("is_lasting")))

@@ -1,4 +1,4 @@
-"""Following a run: how far it is, what happens to it and its nodes, its end. Who waits is answered after a while."""
+"""Operations that follow a run: its progress, its events and its end. Each request waits at most 20 seconds."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ LOOK_SECONDS = 0.1
 
 
 class AwaitRun(Request, frozen=True, kw_only=True):
-    """Which run, and how long to wait for its end: at most 20 seconds, then ask again."""
+    """A run, and how long to wait for its end: at most 20 seconds, then repeat the request."""
 
     run_id: str
     wait_seconds: float = 0.0
 
 
 class ReadRunEvents(Request, frozen=True, kw_only=True):
-    """Events after a cursor: the `next` and `ended_by` of the page before. Without any, waits up to `wait_seconds`;
-    also a page without events may bring a `next` further on."""
+    """Events after a cursor: the `next` and `ended_by` of the previous page. Without new events the request waits up to
+    `wait_seconds`; a page without events may still have an advanced `next`.
+    """
 
     run_id: str
     after: str = START
@@ -40,7 +41,7 @@ class ReadRunEvents(Request, frozen=True, kw_only=True):
 
 
 class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """Some events; after the page that `is_end`, nothing more of this generation is told."""
+    """A page of events. After a page with `is_end`, this generation of the run has no more events."""
 
     events: list[RunEvent]
     next: str
@@ -56,7 +57,7 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
     in_vain=lambda asked: RunStateView(run_id=asked.run_id, state=WAITING),
 )
 async def await_run(context: OperationContext, asked: AwaitRun) -> RunStateView:
-    """Waits a while for the end of a run, and says how it ended; `waiting` while it has not."""
+    """Waits for the end of a run, and returns how it ended; `waiting` if it has not."""
     try:
         state = await context.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
     except WaitTimeout:
@@ -72,7 +73,7 @@ async def await_run(context: OperationContext, asked: AwaitRun) -> RunStateView:
     in_vain=lambda asked: RunEvents(events=[], next=asked.after, ended_by=asked.ended_by, is_end=False),
 )
 async def read_run_events(context: OperationContext, asked: ReadRunEvents) -> RunEvents:
-    """Reads what happened to a run and its nodes after a cursor; waits a while if nothing did."""
+    """Reads the events of a run and its nodes after a cursor; waits if there are none."""
     number = bounds.run_number(asked.run_id)
     began_at = time.monotonic()
     until = began_at + min(max(0.0, asked.wait_seconds), WAIT_SECONDS_MAX)
@@ -80,7 +81,7 @@ async def read_run_events(context: OperationContext, asked: ReadRunEvents) -> Ru
     while True:
         page = await run_events_after(context.database, context.tenant_id, number, after, ended_by=ended_by)
         after, ended_by = page.cursor, page.tail
-        # A long history without a word of this run is read on as long as anybody may wait, and no longer.
+        # A long history without events of this run is read for as long as a request may wait at most.
         enough_at = until if page.is_all else began_at + WAIT_SECONDS_MAX
         if page.events or page.is_end or time.monotonic() >= enough_at:
             break
@@ -92,7 +93,7 @@ async def read_run_events(context: OperationContext, asked: ReadRunEvents) -> Ru
 
 @operation("run.progress", "GET /api/v1/runs/{run_id}/progress", Access.VIEWER, commands=("run watch",))
 async def run_progress(context: OperationContext, asked: OfRun) -> RunProgress:
-    """Says how far a run is, without its nodes: cheap to ask again and again, however large it is."""
+    """Returns the progress of a run without its nodes: cheap to poll, however large the run is."""
     return await status.run_progress(context.database, context.tenant_id, bounds.run_number(asked.run_id))
 
 

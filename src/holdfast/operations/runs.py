@@ -1,4 +1,4 @@
-"""Runs of flows: start, list, show, draw, explain and steer."""
+"""Operations on runs of flows: start, list, show, draw, explain, retry, cancel, pause and resume."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ class SteerRun(Request, frozen=True, kw_only=True):
 
 
 class ListRuns(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
-
-    `before` is the `next` of the page before.
+    """Filters; `state` may be repeated. `since` is a time or a duration before now; `before` the previous page's
+    `next`.
     """
 
     state: list[str] = msgspec.field(default_factory=list)
@@ -55,8 +54,9 @@ class RunListPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRun(Request, frozen=True, kw_only=True):
-    """A run of a flow that some worker declared, or with `clone` a copy of another run, but for what is said here: its
-    changed `input`, its tags, priority and limit. A copy has its original's version."""
+    """A run of a flow that a worker declared, or with `clone` a copy of another run, in the version of the original.
+    Tags, priority and limit given here replace those of the original; `input` is merged into its input.
+    """
 
     flow: str | None = None
     clone: str | None = None
@@ -74,14 +74,14 @@ class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainRun(Request, frozen=True, kw_only=True):
-    """Which run, or which node of it."""
+    """A run, or one of its nodes."""
 
     run_id: str
     node: str | None = None
 
 
 class RetryRun(Request, frozen=True, kw_only=True):
-    """What to run again: everything that failed, or only one node; and why."""
+    """A run, optionally one node, and the reason. Without a node, everything that failed is run again."""
 
     run_id: str
     reason: str
@@ -89,8 +89,11 @@ class RetryRun(Request, frozen=True, kw_only=True):
 
 
 class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that run again, what they may have done already (it is sent again, under the same keys), and what of
-    theirs was undone: asked for again under its key, it fails."""
+    """The nodes that run again, and their earlier effects.
+
+    `unknown_effects` may have happened already and are sent again under the same keys. `undone_effects` were
+    compensated; requested again under their keys, they fail.
+    """
 
     run_id: str
     reset: list[str]
@@ -99,14 +102,14 @@ class RunRetried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanRetry(Request, frozen=True, kw_only=True):
-    """What would be run again: everything that failed, or only one node."""
+    """A run, optionally one node. Without a node, everything that failed would be run again."""
 
     run_id: str
     node: str | None = None
 
 
 class RetryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that would run again, from which on, and what they may have done already."""
+    """The nodes that would run again, the first of them (`roots`), and their earlier effects."""
 
     run_id: str
     reset: list[str]
@@ -123,7 +126,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     items: int | None
     items_pending: int | None
     is_waiting: bool = False
-    """It runs nothing: it waits for an approval or another event."""
+    """Whether no task runs and the node waits for an approval or another event."""
 
 
 class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +135,7 @@ class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow of a run as it runs, and where its nodes stand."""
+    """The flow of a run, with the states of its nodes."""
 
     run_id: str
     flow: str
@@ -186,7 +189,7 @@ async def start_run(context: OperationContext, asked: StartRun) -> RunStateView:
         raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
     state = NEW
     if asked.key is not None:
-        # It may stand for a run that was started before.
+        # With a key, this may be a run that was started before.
         state = await run_state(context.database, context.tenant_id, bounds.run_number(run.run_id))
     return RunStateView(run_id=run.run_id, state=state)
 
@@ -205,14 +208,14 @@ async def show_run(context: OperationContext, asked: OfRun) -> RunView:
 
 @operation("run.why", "GET /api/v1/runs/{run_id}/why", Access.VIEWER)
 async def why_run(context: OperationContext, asked: ExplainRun) -> ExplanationView:
-    """Explains why a run, or a node of it, is where it is."""
+    """Explains why a run, or a node of it, is in its state."""
     found = await context.client.run(asked.run_id).why(asked.node)
     return why_of(found, run_id=asked.run_id, node=msgspec.UNSET if asked.node is None else asked.node)
 
 
 @operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
 async def graph_run(context: OperationContext, asked: OfRun) -> RunGraph:
-    """Gives the flow of a run as a graph, with where each node stands."""
+    """Returns the flow of a run as a graph, with the state of each node."""
     number = bounds.run_number(asked.run_id)
     row, snapshot, nodes = await read_run(context.database, context.engine.catalog, context.tenant_id, number)
     names = [node.name for node in snapshot.plan.nodes]
@@ -271,7 +274,7 @@ async def retry_run(context: OperationContext, asked: RetryRun) -> RunRetried:
 
 
 async def _planned(context: OperationContext, asked: RetryRun) -> run_commands.PlannedRetry:
-    """What would run again. A retry that was asked for before is not refused for having been done."""
+    """Return what would run again. A repeated request under the same key gets its first response."""
     if context.once is not None:
         await context.once.look(context.database)
     try:
@@ -284,7 +287,7 @@ async def _planned(context: OperationContext, asked: RetryRun) -> run_commands.P
 
 @operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
 async def plan_retry(context: OperationContext, asked: PlanRetry) -> RetryPlan:
-    """Says what a retry of a run would run again and which effects may repeat, and changes nothing."""
+    """Returns what a retry of a run would run again and which effects may repeat, and changes nothing."""
     plan = await context.client.run(asked.run_id).plan_retry(only=asked.node)
     return RetryPlan(
         run_id=asked.run_id,
@@ -297,7 +300,7 @@ async def plan_retry(context: OperationContext, asked: PlanRetry) -> RetryPlan:
 
 @operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)
 async def cancel_run(context: OperationContext, asked: SteerRun) -> RunStateView:
-    """Ends a run: nothing more starts, what waits ends, what runs is asked to stop."""
+    """Cancels a run: no more nodes start, waiting nodes end, running ones are asked to stop."""
     run = context.client.run(asked.run_id)
     await run.cancel(asked.reason, actor=context.actor)
     return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
@@ -305,7 +308,7 @@ async def cancel_run(context: OperationContext, asked: SteerRun) -> RunStateView
 
 @operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Access.OPERATOR)
 async def pause_run(context: OperationContext, asked: SteerRun) -> RunStateView:
-    """Starts no more nodes of a run until it is resumed."""
+    """Pauses a run: no more nodes start until it is resumed."""
     run = context.client.run(asked.run_id)
     await run.pause(asked.reason, actor=context.actor)
     return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
@@ -313,7 +316,7 @@ async def pause_run(context: OperationContext, asked: SteerRun) -> RunStateView:
 
 @operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Access.OPERATOR)
 async def resume_run(context: OperationContext, asked: SteerRun) -> RunStateView:
-    """Lets a paused run go on."""
+    """Resumes a paused run."""
     run = context.client.run(asked.run_id)
     await run.resume(asked.reason, actor=context.actor)
     return RunStateView(run_id=asked.run_id, state=(await run.show()).state)

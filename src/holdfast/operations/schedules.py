@@ -1,4 +1,4 @@
-"""Schedules: make, see, pause, resume, fire and delete them."""
+"""Operations on schedules: create, list, show, pause, resume, fire and delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CREATE_BYTES_MAX = bounds.INPUT_BYTES_MAX + 64 * 1024
 
 
 class CreateSchedule(Request, frozen=True, kw_only=True):
-    """A schedule of an action or a flow that workers know, by `cron` or `every`."""
+    """A schedule of an action or a flow that workers declared, by `cron` or `every`."""
 
     name: str
     action: str | None = None
@@ -50,7 +50,7 @@ class CreateSchedule(Request, frozen=True, kw_only=True):
 
 
 class ListSchedules(ListNames, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before. A page is shorter than one of names: there is more to say of each."""
+    """`after` is the `next` of the previous page. Pages are shorter than those of names, because rows are larger."""
 
     limit: Limit = PAGE
 
@@ -61,7 +61,7 @@ class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShowSchedule(Request, frozen=True, kw_only=True):
-    """Which schedule, and how many of its newest slots."""
+    """A schedule, and how many of its newest slots to show."""
 
     name: str
     slots: int = SLOTS_SHOWN
@@ -81,7 +81,7 @@ class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("schedule.create", "POST /api/v1/schedules", Access.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
 async def create_schedule(context: OperationContext, asked: CreateSchedule) -> ScheduleView:
-    """Makes a schedule for an action or a flow that workers know."""
+    """Creates a schedule for an action or a flow that workers declared."""
     draft = _draft(context, asked)
     engine = context.engine
     if draft.is_flow:
@@ -131,7 +131,7 @@ async def _read(context: OperationContext, name: str) -> ScheduleView:
 
 @operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
 async def list_schedules(context: OperationContext, asked: ListSchedules) -> SchedulePage:
-    """Lists schedules by name: when they fire next, and how they stand."""
+    """Lists schedules by name, with their next fire time and status."""
     limit = valid_limit(asked.limit)
     rows = await schedules.list_schedules(context.database, context.tenant_id, after=asked.after, limit=limit)
     return SchedulePage(schedules=rows, next=next_of(rows, limit, lambda row: row.name))
@@ -139,7 +139,7 @@ async def list_schedules(context: OperationContext, asked: ListSchedules) -> Sch
 
 @operation("schedule.show", "GET /api/v1/schedules/{name}", Access.VIEWER)
 async def show_schedule(context: OperationContext, asked: ShowSchedule) -> ScheduleShown:
-    """Shows one schedule and what became of its newest slots."""
+    """Shows one schedule and the outcomes of its newest slots."""
     if not 1 <= asked.slots <= SLOTS_MAX:
         raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {asked.slots}.", code="invalid_limit")
     view = await _read(context, asked.name)
@@ -149,7 +149,7 @@ async def show_schedule(context: OperationContext, asked: ShowSchedule) -> Sched
 
 @operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Access.OPERATOR)
 async def pause_schedule(context: OperationContext, asked: NameAndReason) -> Paused:
-    """Fires nothing of a schedule until it is resumed."""
+    """Pauses a schedule: it does not fire until it is resumed."""
     done = await schedule_commands.pause(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -158,7 +158,7 @@ async def pause_schedule(context: OperationContext, asked: NameAndReason) -> Pau
 
 @operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Access.OPERATOR)
 async def resume_schedule(context: OperationContext, asked: NameAndReason) -> Paused:
-    """Lets a schedule fire again."""
+    """Resumes a paused schedule."""
     done = await schedule_commands.resume(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -167,7 +167,7 @@ async def resume_schedule(context: OperationContext, asked: NameAndReason) -> Pa
 
 @operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202, once=KeyUse.STORED)
 async def fire_schedule(context: OperationContext, asked: NameAndReason) -> Fired:
-    """Fires a schedule now, also a paused one."""
+    """Fires a schedule now, even if it is paused."""
     return await schedule_commands.fire(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason, once=context.once
     )
@@ -175,7 +175,7 @@ async def fire_schedule(context: OperationContext, asked: NameAndReason) -> Fire
 
 @operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)
 async def delete_schedule(context: OperationContext, asked: NameAndReason) -> ScheduleDeleted:
-    """Forgets a schedule and its slots; what it fired stays."""
+    """Deletes a schedule and its slots; fired tasks and runs are kept."""
     await schedule_commands.delete_schedule(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )

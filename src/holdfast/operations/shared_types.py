@@ -1,4 +1,4 @@
-"""Requests and answers that several operations share."""
+"""Requests and results that several operations share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.operations.paging import NAMES_PAGE, Limit
 
 
 class Empty(Request, frozen=True, kw_only=True):
-    """Nothing to say."""
+    """A request without fields."""
 
 
 class NameRequest(Request, frozen=True, kw_only=True):
@@ -21,14 +21,14 @@ class NameAndReason(NameRequest, frozen=True, kw_only=True):
 
 
 class ListNames(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
+    """`after` is the `next` of the previous page."""
 
     after: str | None = None
     limit: Limit = NAMES_PAGE
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether it is paused now, and whether that is new."""
+    """Whether it is paused now, and whether that is a change."""
 
     name: str
     paused: bool

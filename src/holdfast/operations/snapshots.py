@@ -1,4 +1,4 @@
-"""Snapshots of tasks: what one was given and how an attempt of it ended, to be run again elsewhere."""
+"""Snapshots of tasks: the input of a task and how an attempt ended, for a replay elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.store.catalog import Lane
 
 
 class ReadSnapshot(Request, frozen=True, kw_only=True):
-    """With `effect` and `key` also what that one was answered with under its key, whichever task sent it."""
+    """With `effect` and `key`, the snapshot includes the receipt under that key, whichever task sent the effect."""
 
     task_id: str
     attempt: int | None = None
@@ -38,8 +38,10 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What an effect was answered with: a receipt, or a refusal; and which task sent it. `digest` stands for its
-    arguments."""
+    """The recorded answer to an effect, a receipt or a refusal, and the task that sent it.
+
+    `digest` identifies its arguments.
+    """
 
     task_id: str
     effect: str
@@ -53,7 +55,7 @@ class RecordedReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step gave, in the generation of the attempt. `digest` stands for its arguments."""
+    """The result of a step, in the generation of the attempt. `digest` identifies its arguments."""
 
     name: str
     digest: str
@@ -61,7 +63,7 @@ class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task was given, to run it elsewhere, and the attempt to compare that with."""
+    """The input and properties of a task, for a replay elsewhere, and the attempt to compare with."""
 
     task_id: str
     run_id: str | None
@@ -77,7 +79,7 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
 async def snapshot_task(context: OperationContext, asked: ReadSnapshot) -> TaskSnapshot:
-    """Gives what a task was given and how an attempt of it ended, for a replay elsewhere."""
+    """Returns the input of a task and how an attempt of it ended, for a replay elsewhere."""
     number = bounds.task_number(asked.task_id)
     also = None if asked.effect is None or asked.key is None else (asked.effect, asked.key)
     here = (context.database, context.engine.catalog, context.tenant_id, number)
@@ -124,7 +126,7 @@ def _receipt(known: Receipt) -> RecordedReceipt:
 
 
 def captured_of(snapshot: TaskSnapshot) -> Captured:
-    """A snapshot as a replay takes it."""
+    """Convert a snapshot to the form that a replay takes."""
     end = snapshot.recorded
     recorded = None
     if end is not None:

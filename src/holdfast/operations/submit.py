@@ -1,4 +1,4 @@
-"""Handing in: one task of an action, or a copy of one."""
+"""Operations that submit one task of an action, or a copy of a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBMIT_BYTES_MAX = 257 * 1024 * 1024
 
 
 class SubmitTask(Request, frozen=True, kw_only=True):
-    """One task for an action that some worker declared. `delay` is seconds, or text as `5m`."""
+    """One task of an action that a worker declared. `delay` is seconds, or text as `5m`."""
 
     action: str
     input: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -33,7 +33,7 @@ class SubmitTask(Request, frozen=True, kw_only=True):
 
 
 class CopyTask(Request, frozen=True, kw_only=True):
-    """One task once more, as it was but for what is said here; `input` is laid over what it was given."""
+    """A copy of a task. Fields given here replace those of the original; `input` is merged into its input."""
 
     task_id: str
     input: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -45,7 +45,7 @@ class CopyTask(Request, frozen=True, kw_only=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The task, and how it stands: under a key it may have been handed in before."""
+    """The task and its state; with a key it may have been submitted before."""
 
     task_id: str
     action: str
@@ -57,12 +57,12 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=KeyUse.OWN, body_bytes_max=SUBMIT_BYTES_MAX
 )
 async def submit_task(context: OperationContext, asked: SubmitTask) -> Submitted:
-    """Hands in one task."""
+    """Submits one task."""
     return await hand_in(context.client, await declared_action(context.engine, asked.action), asked)
 
 
 async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -> Submitted:
-    """Hand in one task of an action, known from its code or from what a worker declared."""
+    """Submit one task of an action that is known from code or from a worker's declaration."""
     given = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     task = await client.submit(action.options(**options, tags=tuple(asked.tags)), asked.input)
@@ -80,7 +80,7 @@ async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -
     commands=("task submit",),
 )
 async def copy_task(context: OperationContext, asked: CopyTask) -> Submitted:
-    """Hands in a copy of a task, linked to it."""
+    """Submits a copy of a task, linked to it."""
     options = copy.CopyOptions(
         queue=None if asked.queue is None else bounds.valid_queue(asked.queue),
         key=None if asked.key is None else bounds.valid_key(asked.key),
@@ -96,5 +96,5 @@ async def copy_task(context: OperationContext, asked: CopyTask) -> Submitted:
 
 
 async def _state_of(engine: Engine, task_id: int, key: str | None) -> str:
-    """A key may stand for a task that was handed in before."""
+    """Return the task's state. With a key, it may have been submitted before."""
     return NEW if key is None else await task_state(engine.database, engine.tenant_id, task_id)

@@ -1,4 +1,4 @@
-"""Tasks: list, show, explain, wait for, read, retry and cancel."""
+"""Operations on tasks: list, show, explain, wait for, read logs, retry and cancel."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.1, 20.0
 
 
 class OfTask(Request, frozen=True, kw_only=True):
-    """Which task."""
+    """A task."""
 
     task_id: str
 
 
 class SteerTask(Request, frozen=True, kw_only=True):
-    """Which task, and why somebody changes it."""
+    """A task, and the reason for the change."""
 
     task_id: str
     reason: str = ""
 
 
 class ListTasks(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `since` is a time, or a duration before now.
-
-    `before` is the `next` of the page before.
+    """Filters; `state` may be repeated. `since` is a time or a duration before now; `before` the previous page's
+    `next`.
     """
 
     state: list[str] = msgspec.field(default_factory=list)
@@ -74,7 +73,7 @@ class TaskStateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitTask(Request, frozen=True, kw_only=True):
-    """Which task, and how long to wait for its end: at most 20 seconds, then ask again."""
+    """A task, and how long to wait for its end: at most 20 seconds, then repeat the request."""
 
     task_id: str
     wait_seconds: float = 0.0
@@ -90,7 +89,7 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task ended; `waiting` while it has not."""
+    """How a task ended; `waiting` if it has not."""
 
     task_id: str
     state: str
@@ -99,7 +98,7 @@ class TaskEnding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadLogs(Request, frozen=True, kw_only=True):
-    """Which task, which attempt, and `after` which place: the `next` of the page before."""
+    """A task, optionally one attempt, and a position in its log: the `next` of the previous page."""
 
     task_id: str
     attempt: int | None = None
@@ -108,7 +107,7 @@ class ReadLogs(Request, frozen=True, kw_only=True):
 
 
 class Logs(msgspec.Struct, frozen=True, kw_only=True):
-    """What attempts said; `next` is where to go on, also after the last line so far."""
+    """Notes of attempts; `next` is the position after the last one, also at the end of the log."""
 
     state: str
     notes: list[AttemptNote]
@@ -142,13 +141,13 @@ async def show_task(context: OperationContext, asked: OfTask) -> TaskView:
 
 @operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
 async def why_task(context: OperationContext, asked: OfTask) -> ExplanationView:
-    """Explains why a task is where it is."""
+    """Explains why a task is in its state."""
     return why_of(await context.client.why(asked.task_id), task_id=asked.task_id)
 
 
 @operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=KeyUse.STORED)
 async def retry_task(context: OperationContext, asked: SteerTask) -> Retried:
-    """Runs a failed task again: a waiting retry now, one with budget left as a new generation."""
+    """Runs a failed task again: a waiting retry now, or a task with retries left as a new generation."""
 
     def answer(done: Requeued) -> Retried:
         return Retried(task_id=str(done.task_id), attempt=done.attempt, status="queued")
@@ -170,7 +169,7 @@ async def retry_task(context: OperationContext, asked: SteerTask) -> Retried:
 
 @operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
 async def cancel_task(context: OperationContext, asked: SteerTask) -> TaskStateView:
-    """Stops a task: at once, or by asking it."""
+    """Cancels a task: at once if it waits, else by asking it to stop."""
     state = await context.client.cancel(asked.task_id, reason=asked.reason, actor=context.actor)
     return TaskStateView(task_id=str(bounds.task_number(asked.task_id)), state=state)
 
@@ -183,7 +182,7 @@ async def cancel_task(context: OperationContext, asked: SteerTask) -> TaskStateV
     in_vain=lambda asked: TaskEnding(task_id=asked.task_id, state=WAITING),
 )
 async def await_task(context: OperationContext, asked: AwaitTask) -> TaskEnding:
-    """Waits a while for the end of a task, and says how it ended."""
+    """Waits for the end of a task, and returns how it ended."""
     try:
         ending = await context.client.ending(asked.task_id, timeout=bounded_wait(asked.wait_seconds))
     except WaitTimeout:
@@ -197,7 +196,7 @@ async def await_task(context: OperationContext, asked: AwaitTask) -> TaskEnding:
 
 @operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Access.VIEWER)
 async def read_logs(context: OperationContext, asked: ReadLogs) -> Logs:
-    """Reads what the attempts of a task logged, and how far they said they got."""
+    """Reads the log lines and the progress of a task's attempts."""
     number = bounds.task_number(asked.task_id)
     state = (await why(context.database, context.engine.catalog, context.tenant_id, number)).state
     after = (0, 0) if asked.after is None else _place(asked.after)
@@ -209,7 +208,7 @@ async def read_logs(context: OperationContext, asked: ReadLogs) -> Logs:
 
 
 def bounded_wait(seconds: float) -> float:
-    """How long one request may wait: long enough to look, and not so long that connections are held for ever."""
+    """Return how long one request may wait: long enough to query, but not so long that connections pile up."""
     return min(max(WAIT_SECONDS_MIN, seconds), WAIT_SECONDS_MAX)
 
 

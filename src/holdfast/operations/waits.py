@@ -1,4 +1,4 @@
-"""What runs wait for from outside: list it, answer approvals, and tell of events."""
+"""Operations on waiting nodes: list them, answer approvals, and send signals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.operations.submit import SUBMIT_BYTES_MAX
 
 
 class ListWaits(Request, frozen=True, kw_only=True):
-    """`after` is the `next` of the page before."""
+    """`after` is the `next` of the previous page."""
 
     after: str | None = None
     limit: Limit = PAGE
@@ -34,7 +34,7 @@ class WaitPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApproveNode(Request, frozen=True, kw_only=True):
-    """Which node of which run, and why."""
+    """A node of a run, and the reason."""
 
     run_id: str
     node: str
@@ -42,7 +42,7 @@ class ApproveNode(Request, frozen=True, kw_only=True):
 
 
 class RejectNode(Request, frozen=True, kw_only=True):
-    """Which node of which run, and why not: the node fails with it."""
+    """A node of a run, and the reason, with which the node fails."""
 
     run_id: str
     node: str
@@ -50,7 +50,7 @@ class RejectNode(Request, frozen=True, kw_only=True):
 
 
 class NodeAnswered(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was taken, and how the run stands then. `is_early`: the node has not asked yet."""
+    """An accepted answer, and the run's state after it. `is_early`: the node does not wait yet."""
 
     run_id: str
     node: str
@@ -60,7 +60,7 @@ class NodeAnswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendSignal(Request, frozen=True, kw_only=True):
-    """An event by its name, the key that waits may ask for, what it carries, and the only run it is for, if any."""
+    """The name of an event, the key that waits may require, its data, and the only run it is for, if any."""
 
     name: str
     key: str | None = None
@@ -71,7 +71,7 @@ class SendSignal(Request, frozen=True, kw_only=True):
 
 @operation("run.waiting", "GET /api/v1/waits", Access.VIEWER)
 async def list_waits(context: OperationContext, asked: ListWaits) -> WaitPage:
-    """Lists nodes of runs that wait for an approval or an event, with what would answer them; oldest runs first."""
+    """Lists nodes that wait for an approval or an event, with what would answer them; oldest runs first."""
     after = 0 if asked.after is None else bounds.task_number(asked.after)
     limit = rows_of(asked.limit)
     rows = await waiting.list_waits(
@@ -82,13 +82,13 @@ async def list_waits(context: OperationContext, asked: ListWaits) -> WaitPage:
 
 @operation("run.approve", "POST /api/v1/runs/{run_id}/nodes/{node}/approve", Access.OPERATOR)
 async def approve_node(context: OperationContext, asked: ApproveNode) -> NodeAnswered:
-    """Gives the approval that a node waits for, once; one that has not begun to wait takes it when it does."""
+    """Approves a node, once; a node that does not wait yet takes the approval when it does."""
     return await _answer(context, asked.run_id, asked.node, is_given=True, reason=asked.reason)
 
 
 @operation("run.reject", "POST /api/v1/runs/{run_id}/nodes/{node}/reject", Access.OPERATOR)
 async def reject_node(context: OperationContext, asked: RejectNode) -> NodeAnswered:
-    """Refuses the approval that a node waits for, once: the node fails."""
+    """Rejects a node, once: the node fails."""
     reason = bounds.required_reason(asked.reason)
     return await _answer(context, asked.run_id, asked.node, is_given=False, reason=reason)
 
@@ -116,7 +116,7 @@ async def _answer(context: OperationContext, run_id: str, node: str, *, is_given
     body_bytes_max=SUBMIT_BYTES_MAX,
 )
 async def send_signal(context: OperationContext, asked: SendSignal) -> Sent:
-    """Tells runs that an event happened: those that wait for it, those that will, or one of them."""
+    """Sends an event to runs that wait for it or will wait for it, or to one of them."""
     wait_key = bounds.valid_key(asked.name if asked.key is None else f"{asked.name}:{asked.key}")
     bytes_max = context.engine.settings.limits.input_bytes_max
     sent, notifications = await send_by_hand(

@@ -1,4 +1,4 @@
-"""Webhooks: where events are delivered, and how that goes. For administrators: they send events elsewhere."""
+"""Operations on webhooks, which deliver events. For administrators, because events leave the installation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.operations.shared_types import ListNames, NameAndReason, NameReque
 
 
 class AddWebhook(Request, frozen=True, kw_only=True):
-    """A name, a URL or `reporter:module:factory`, and which events go there; all, unless said."""
+    """A name, a URL or `reporter:module:factory`, and which events to deliver; all by default."""
 
     name: str
     url: str
@@ -30,13 +30,13 @@ class WebhookPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RotateWebhook(NameAndReason, frozen=True, kw_only=True):
-    """For the grace, deliveries are signed with both secrets."""
+    """During the grace time, deliveries are signed with both secrets."""
 
     grace_seconds: float = GRACE_SECONDS
 
 
 class ResumeWebhook(NameAndReason, frozen=True, kw_only=True):
-    """`from_now` leaves out what happened meanwhile."""
+    """`from_now` skips the events of the pause."""
 
     from_now: bool = False
 
@@ -48,7 +48,7 @@ class WebhookSteered(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("webhook.add", "POST /api/v1/webhooks", Access.ADMIN, status=201)
 async def add_webhook(context: OperationContext, asked: AddWebhook) -> NewSecret:
-    """Delivers events from now on to a URL; the secret that signs them is answered this once. A reporter has none."""
+    """Delivers events from now on to a URL. Only this response contains the signing secret; a reporter has none."""
     return await webhook_commands.add_webhook(
         context.engine,
         context.tenant_id,
@@ -64,7 +64,7 @@ async def add_webhook(context: OperationContext, asked: AddWebhook) -> NewSecret
 
 @operation("webhook.list", "GET /api/v1/webhooks", Access.OPERATOR)
 async def list_webhooks(context: OperationContext, asked: ListNames) -> WebhookPage:
-    """Lists webhooks with how they fare."""
+    """Lists webhooks with their status."""
     rows = await webhook_commands.list_webhooks(context.database, context.tenant_id)
     page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
     return WebhookPage(webhooks=page, next=following)
@@ -78,7 +78,7 @@ async def show_webhook(context: OperationContext, asked: NameRequest) -> Webhook
 
 @operation("webhook.remove", "DELETE /api/v1/webhooks/{name}", Access.ADMIN)
 async def remove_webhook(context: OperationContext, asked: NameAndReason) -> WebhookSteered:
-    """Delivers nothing more to a webhook and forgets it."""
+    """Removes a webhook and stops its deliveries."""
     await webhook_commands.remove_webhook(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -87,7 +87,7 @@ async def remove_webhook(context: OperationContext, asked: NameAndReason) -> Web
 
 @operation("webhook.test", "POST /api/v1/webhooks/{name}/test", Access.ADMIN)
 async def test_webhook(context: OperationContext, asked: NameAndReason) -> Tested:
-    """Sends a test event now and says what came back."""
+    """Sends a test event now, and returns the response."""
     return await webhook_commands.try_webhook(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -95,7 +95,7 @@ async def test_webhook(context: OperationContext, asked: NameAndReason) -> Teste
 
 @operation("webhook.rotate", "POST /api/v1/webhooks/{name}/rotate", Access.ADMIN)
 async def rotate_webhook(context: OperationContext, asked: RotateWebhook) -> NewSecret:
-    """Makes another secret, answered this once."""
+    """Creates another signing secret, which only this response contains."""
     return await webhook_commands.rotate_webhook(
         context.engine,
         context.tenant_id,
@@ -108,7 +108,7 @@ async def rotate_webhook(context: OperationContext, asked: RotateWebhook) -> New
 
 @operation("webhook.pause", "POST /api/v1/webhooks/{name}/pause", Access.OPERATOR)
 async def pause_webhook(context: OperationContext, asked: NameAndReason) -> WebhookSteered:
-    """Stops delivering; what happens meanwhile is delivered later."""
+    """Pauses deliveries; events of the pause are delivered later."""
     is_changed = await webhook_commands.pause_webhook(
         context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
     )
@@ -117,7 +117,7 @@ async def pause_webhook(context: OperationContext, asked: NameAndReason) -> Webh
 
 @operation("webhook.resume", "POST /api/v1/webhooks/{name}/resume", Access.OPERATOR)
 async def resume_webhook(context: OperationContext, asked: ResumeWebhook) -> WebhookSteered:
-    """Delivers again, from where it stopped."""
+    """Resumes deliveries where they stopped."""
     is_changed = await webhook_commands.resume_webhook(
         context.engine,
         context.tenant_id,

@@ -1,4 +1,4 @@
-"""Workers and actions: who works, what they can run, and the breakers before it."""
+"""Operations on workers, actions, circuit breakers and launches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PRESENT = ("active", "draining")
 
 
 class ListWorkers(Request, frozen=True, kw_only=True):
-    """`before` is the `next` of the page before."""
+    """`before` is the `next` of the previous page."""
 
     before: str | None = None
     limit: Limit = WORKERS_PAGE
@@ -54,7 +54,7 @@ class ActionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SteerBreaker(Request, frozen=True, kw_only=True):
-    """Open it until somebody closes it, close it, or have it tried now; opening needs a reason."""
+    """Open it until it is closed by hand, close it, or try it now (`half_open`); opening needs a reason."""
 
     name: str
     to: Literal["open", "closed", "half_open"]
@@ -63,7 +63,7 @@ class SteerBreaker(Request, frozen=True, kw_only=True):
 
 @operation("worker.list", "GET /api/v1/workers", Access.VIEWER, commands=("worker list", "top"))
 async def list_workers(context: OperationContext, asked: ListWorkers) -> WorkerPage:
-    """Lists workers, present ones first."""
+    """Lists workers, active and draining ones first."""
     before = None if asked.before is None else _place(asked.before)
     rows = await workers.list_workers(
         context.database, limit=valid_limit(asked.limit), tenant_id=context.tenant_id, before=before
@@ -81,13 +81,13 @@ def _place(text: str) -> tuple[bool, int]:
 
 @operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
 async def show_worker(context: OperationContext, asked: OfWorker) -> WorkerView:
-    """Shows one worker and what it holds."""
+    """Shows one worker and its running tasks."""
     return await workers.show_worker(context.database, _number(asked.worker_id), tenant_id=context.tenant_id)
 
 
 @operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
 async def drain(context: OperationContext, asked: SteerWorker) -> WorkerView:
-    """Asks a worker to finish what it holds and take no more."""
+    """Asks a worker to finish its running tasks and claim no more."""
     return await drain_worker(
         context.database,
         _number(asked.worker_id),
@@ -146,7 +146,7 @@ async def steer_breaker(context: OperationContext, asked: SteerBreaker) -> Break
 
 
 class ListLaunches(Request, frozen=True, kw_only=True):
-    """At most how many."""
+    """The maximum number of launches."""
 
     limit: Limit = WORKERS_PAGE
 
@@ -157,7 +157,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("launch.list", "GET /api/v1/launches", Access.VIEWER)
 async def list_launches(context: OperationContext, asked: ListLaunches) -> Launches:
-    """Lists launches that are not over, oldest first."""
+    """Lists launches that have not ended, oldest first."""
     limit = valid_limit(asked.limit)
     return Launches(launches=await launch.list_launches(context.database, context.tenant_id, limit=limit))
 

@@ -1,8 +1,8 @@
-"""The server: all endpoints as one application, and the loop that offers it on an address.
+"""The server: all endpoints as one application, and the loop that serves it on an address.
 
-Thin by rule: a handler decodes once, calls one verb and answers. No header that a proxy may set is believed, but
-for whose address is counted where an operator says so. Workers may have a listener of their own; the other one then
-knows nothing of `/internal/*`.
+Handlers are thin by rule: each decodes once, calls one operation and responds. No header that a proxy may set is
+trusted, except for the client address used in rate limits, where an operator enables it. Workers may have their own
+listener; the public one then has no `/internal/*` routes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *operation_routes.ENDPOINTS,
 )
 
-"""Those asked most come first: the router tries one after the other."""
+"""Ordered by frequency of requests, because the router tries one after the other."""
 
 INTERNAL = "/internal/"
 CONNECTIONS_MAX = 4_096
@@ -65,14 +65,17 @@ TICK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where the server listens: for operators and for workers, often the same."""
+    """Where the server listens: for operators and for workers, often the same address."""
 
     url: str
     internal_url: str
 
 
 def application(server_state: ServerState, endpoints: Sequence[Endpoint] = ENDPOINTS) -> Starlette:
-    """Endpoints behind their doors. A path has one spelling, and what is not there is told to callers known only."""
+    """Return the application with authentication for every endpoint.
+
+    Each path has one spelling: there are no redirects. Only authenticated callers learn that a path does not exist.
+    """
 
     async def on_nothing(request: Request, error: Exception) -> Response:
         try:
@@ -91,7 +94,7 @@ def application(server_state: ServerState, endpoints: Sequence[Endpoint] = ENDPO
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process it is part of, and stops as soon as the last answer is out."""
+    """A uvicorn server that leaves signals to its process, and stops as soon as the last response is sent."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -106,7 +109,7 @@ class _Server(uvicorn.Server):
         self._stops.set()
 
     async def main_loop(self) -> None:
-        # On the tick it writes the date that answers bear.
+        # on_tick also refreshes the Date header of responses.
         while not await self.on_tick(0):
             open_now = self.server_state.connections
             let_go(open_now, asyncio.get_running_loop().time(), is_crowded=len(open_now) > CONNECTIONS_MAX / 2)
@@ -114,7 +117,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._stops.wait(), TICK_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and let every connection end after the answer it is at."""
+        """Accept no more connections, and close every connection after its current response."""
         for listener in self.servers:
             listener.close()
         state = self.server_state
@@ -122,7 +125,7 @@ class _Server(uvicorn.Server):
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 while state.connections or state.tasks:
-                    # Also those that were accepted a moment ago.
+                    # Include connections that were accepted a moment ago.
                     for connection in [one for one in state.connections if one not in told]:
                         told.add(connection)
                         connection.shutdown()
@@ -134,14 +137,14 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serving(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[str]:
-    """Offer the API at the settings' address while the block runs; gives its URL."""
+    """Serve the API at the settings' address while the block runs; yield its URL."""
     async with listening(engine, clock=clock) as addresses:
         yield addresses.url
 
 
 @contextlib.asynccontextmanager
 async def listening(engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Addresses]:
-    """Offer the API at all addresses of the settings while the block runs. `clock` is the door's."""
+    """Serve the API at all addresses of the settings while the block runs. `clock` is the authenticator's."""
     settings = engine.settings
     require_safe_address(settings)
     _allow_connections()
@@ -163,7 +166,7 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
         stack.push_async_callback(server_state.close)
         await stack.enter_async_context(server_state.tenant_workers)
         stack.push_async_callback(_end, asyncio.create_task(server_state.lag.run(), name="holdfast-lag"))
-        # Bound before anything starts, so that a taken port is said at once.
+        # Bind before anything starts, so that a port in use is reported at once.
         public = stack.enter_context(_bound(settings.host, settings.port, "HOLDFAST_PORT"))
         if settings.internal_address is None:
             await stack.enter_async_context(_offered(server_state, ENDPOINTS, public))
@@ -189,7 +192,7 @@ def _is_for_all(endpoint: Endpoint) -> bool:
 async def _offered(
     server_state: ServerState, endpoints: Sequence[Endpoint], bound: socket.socket
 ) -> AsyncIterator[None]:
-    """Answer on one socket while the block runs."""
+    """Serve on one socket while the block runs."""
     server = _Server(
         uvicorn.Config(
             SafeHeaders(application(server_state, endpoints)),
@@ -208,7 +211,7 @@ async def _offered(
     try:
         yield
     finally:
-        # Whoever waits gets an answer, so that nobody holds up the end.
+        # End every long poll and stream first, so that none delays the shutdown.
         server_state.closing.set()
         server_state.tail.close()
         await server_state.tenant_workers.wait_registry.close()
@@ -217,7 +220,7 @@ async def _offered(
 
 
 def _allow_connections() -> None:
-    """Every waiting worker and every reader of events is a connection, and so a file."""
+    """Raise the limit of open files: every waiting worker and every event stream is a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS_MAX + FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -227,10 +230,10 @@ def _allow_connections() -> None:
 
 @contextlib.contextmanager
 def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
-    """A socket that listens."""
+    """Yield a listening socket."""
     try:
-        # The protocol is named because asyncio sends small answers at once only where it is: otherwise the body of an
-        # answer waits for its head to be acknowledged, 40 ms on a connection that is used again.
+        # Name the protocol, because only then asyncio disables Nagle's algorithm. Otherwise a response's body waits for
+        # the acknowledgement of its head, 40 ms on a reused connection.
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )

@@ -1,7 +1,7 @@
-"""Connections of a server: the head of a request comes in time and has a size, before anybody knows who asks.
+"""Connections of a server, with limits on the time and size of a request head, before the caller is authenticated.
 
-There is no timer for each of them: the server looks at all once a second (`let_go`). Between two requests a connection
-rests for as long as it is kept alive; what comes then begins another head.
+There is no timer per connection: the server checks all of them once a second (`let_go`). Between two requests a
+connection may be idle for the keep-alive time; the next byte starts another head.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from holdfast.server.security_headers import HEADERS
 HEAD_BYTES_MAX = 64 * 1024
 HEAD_SECONDS = 20.0
 CROWDED_SECONDS = 2.0
-"""The same while more than half of the connections that a server takes are open."""
+"""The limit on the time of a head while more than half of the server's connections are open."""
 UNREAD_SECONDS = 120.0
-"""How long nothing may be taken of an answer."""
+"""How long a client may read nothing of a response."""
 
 _BETWEEN, _HEAD, _BODY = range(3)
-"""Where in a request the last byte was. Plain numbers: they are looked at for every part that comes."""
+"""The part of a request that the last byte belonged to. Plain integers, because they are compared for every chunk."""
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. `waits_since` is when it began to owe us a head, `unread_since` when it stopped to read; or 0."""
+    """One connection.
 
-    # Beside the dictionary of what is inherited, which is slower for every name if it grows beyond thirty.
+    `waits_since`: when it began to owe a request head; `unread_since`: when it stopped reading; or 0.
+    """
+
+    # Slots, not the inherited instance dictionary, which gets slower for every name beyond thirty entries.
     __slots__ = ("_at", "_head_bytes", "_part_bytes", "_refusal", "unread_since", "waits_since")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -61,7 +64,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        # One that came in small parts was counted.
+        # A head that came in small chunks is counted in data_received.
         if self._part_bytes > HEAD_BYTES_MAX and self._size() > HEAD_BYTES_MAX:
             self._refusal = _too_large()
             raise self._refusal
@@ -81,7 +84,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Say why not, and hang up."""
+        """Send the reason and close the connection."""
         if self.transport.is_closing():
             return
         refusal = self._refusal or Invalid(msg or "This is no request.", code="invalid_http")
@@ -103,7 +106,7 @@ def _too_large() -> Invalid:
 
 
 def let_go(connections: Iterable[Any], at: float, *, is_crowded: bool) -> None:
-    """Hang up on whoever owes us a head for too long, or reads nothing of an answer."""
+    """Abort connections that owe a request head for too long, or read nothing of a response."""
     overdue = at - (CROWDED_SECONDS if is_crowded else HEAD_SECONDS)
     unread = at - UNREAD_SECONDS
     gone = [one for one in connections if 0 < one.waits_since < overdue or 0 < one.unread_since < unread]

@@ -1,6 +1,7 @@
-"""Answers that take their time, for as long as their callers stay: who hangs up is worked for no longer.
+"""Long-running responses, cancelled when the client disconnects.
 
-Everybody who waits is counted (`Streams`). Operators are let go when the server stops; workers are by the lobby.
+Every waiting request is counted (`Streams`). When the server stops, it ends the waits of operators here; the wait
+registry ends those of workers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 async def while_here(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
-    """The result of something that may take its time, as long as the worker that asked waits for it."""
+    """Return the result of `work`, unless the worker that sent the request disconnects first."""
     try:
         with asked.server_state.streams.wait(asked.caller):
             return await _first(asked, work)
@@ -25,7 +26,7 @@ async def while_here(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def while_open(asked: ApiRequest, work: Coroutine[Any, Any, T], in_vain: T) -> T:
-    """The same for anybody else, who may have so many waits open; `in_vain` when the server stops meanwhile."""
+    """Return the result of `work` for any other caller, within its limit of waits; `in_vain` if the server stops."""
     streams, closing = asked.server_state.streams, asked.server_state.closing
     try:
         streams.require_stream(asked.caller)
@@ -43,7 +44,7 @@ async def _then(event: asyncio.Event, value: T) -> T:
 
 
 async def _first(asked: ApiRequest, *works: Coroutine[Any, Any, T]) -> T:
-    """The result of whichever ends first; the others are stopped, and all of them if the caller hangs up."""
+    """Return the result that is ready first. Cancel the rest, or all if the client disconnects."""
     doing = [asyncio.create_task(work) for work in works]
     leaving = asyncio.create_task(_left(asked))
     try:
@@ -59,6 +60,6 @@ async def _first(asked: ApiRequest, *works: Coroutine[Any, Any, T]) -> T:
 
 
 async def _left(asked: ApiRequest) -> None:
-    """Wait until the caller is gone. What is left of a body that nobody reads comes first."""
+    """Wait until the client disconnects, discarding any unread part of the body."""
     while (await asked.request.receive())["type"] != "http.disconnect":
         pass

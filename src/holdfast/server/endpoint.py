@@ -1,7 +1,7 @@
-"""The edge: a route and what it demands, bodies decoded once, answers encoded once.
+"""Endpoints: a route and the access it requires, with bodies decoded once and responses encoded once.
 
-A route is an `Endpoint`, which has its access; there is no way to add one without. A body has a limit and must arrive
-in time; it is decoded straight into the type its handler takes.
+Every route is an `Endpoint`, which always declares its access. A body has a size limit and a time limit, and is decoded
+straight into the type its handler takes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from holdfast.store.database import TRANSIENT
 T = TypeVar("T")
 
 _NOT_COUNTED = (Access.PUBLIC, Access.WORKER, Access.ATTEMPT)
-"""Workers are few and known; and whoever watches over the server hears from it whatever else its neighbours ask."""
+"""Access kinds without a rate limit: workers are few and authenticated, and probes must always get a response."""
 _NOT_THE_DATABASE = {"too_many_attempts", "tenant_limit", "identity_provider_unavailable"}
-"""What is away for now, and is not the database."""
+"""Codes of unavailability that are not caused by the database."""
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_SECONDS_MAX = 30.0
@@ -47,11 +47,11 @@ BODY_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What handlers work with. One per server."""
+    """What handlers share. One per server."""
 
     engine: Engine
     client: Client
-    """For what is about the whole installation; `clients` are for one tenant each."""
+    """The client for installation-wide operations; `clients` has one per tenant."""
     clients: TenantClients
     door: Authenticator
     pace: RateLimiter
@@ -65,14 +65,14 @@ class ServerState:
     long_reads: LongReads = field(default_factory=LongReads)
 
     async def close(self) -> None:
-        """Let go of what clients hold."""
+        """Close all clients."""
         await self.clients.close()
         await self.client.__aexit__(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request, after the door: who asks, and of what."""
+    """One authenticated request: the caller, and the server's state."""
 
     request: Request
     caller: Caller
@@ -80,11 +80,14 @@ class ApiRequest:
 
     @property
     def engine(self) -> Engine:
-        """The engine of the caller's tenant; the whole one where nobody had to say who they are: show nothing of it."""
+        """The engine of the caller's tenant.
+
+        For public endpoints it is the whole engine, of which nothing may be shown.
+        """
         return self.server_state.engine if self.caller is NOBODY else self.server_state.engine.of(self.caller.tenant_id)
 
     def client(self) -> AbstractContextManager[Client]:
-        """What carries out operations for the caller's tenant, while the block runs."""
+        """Return the client that executes operations for the caller's tenant, while the block runs."""
         return self.server_state.clients.of(self.caller.tenant_id)
 
     @property
@@ -93,16 +96,16 @@ class ApiRequest:
         return self.server_state.tenant_workers.of(self.caller.tenant_id)
 
     async def body(self, kind: type[T], *, bytes_max: int = BODY_BYTES_MAX) -> T:
-        """The body as this type; `Invalid` if it is too large, too slow, no JSON, or something else."""
+        """Return the body as `kind`. Raise `Invalid` if it is too large, too slow, not JSON, or of another type."""
         return await read_body(self.request, kind, bytes_max=bytes_max)
 
     async def require_welcome(self) -> None:
-        """For answers that take their time: `Unauthorized` or `Forbidden` if the caller would not be let in again."""
+        """Raise `Unauthorized` or `Forbidden` if the caller's credentials are no longer valid. For long responses."""
         if await self.server_state.door.caller(self.request) != self.caller:
             raise Unauthorized("This token is for something else by now.", advice="Ask again.")
 
     async def is_still_welcome(self) -> bool:
-        """For answers that last: whether the caller would be let in again now."""
+        """Return whether the caller's credentials are still valid. For streams."""
         try:
             await self.require_welcome()
         except (Unauthorized, Forbidden):
@@ -115,28 +118,28 @@ Handler = Callable[[ApiRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One route: where it is, what it demands, and who answers."""
+    """One route: its path, the access it requires, and its handler."""
 
     method: str
     path: str
     access: Access
     handler: Handler
     unauthorized_code: str = Unauthorized.default_code
-    """What a route answers to nobody known; the contract of some fixes another code."""
+    """The error code for unauthenticated requests; the contract of some routes fixes another one."""
     unreadable: str = ""
-    """What a route says, with 502, while the database is away, for those that answer so from the door on."""
+    """The message of a 502 response while the database is away, for routes that promise one."""
     takes: type | None = None
     answers: type | None = None
-    """The types of body and answer, for the routes of the worker contract; operations have theirs."""
+    """The types of body and response, for the routes of the worker contract; operations declare their own."""
 
 
 def worker_call(path: str, handler: Handler, *, takes: type, answers: type, access: Access = Access.WORKER) -> Endpoint:
-    """One call of the worker contract, with the types of its body and its answer."""
+    """Return the endpoint of one call of the worker contract, with the types of its body and its response."""
     return Endpoint(method="POST", path=path, access=access, handler=handler, takes=takes, answers=answers)
 
 
 def route(endpoint: Endpoint, server_state: ServerState) -> Route:
-    """The endpoint behind its door. Nothing of a body is read before the caller is known and may."""
+    """Return the route with its access check. No body is read before the caller is authenticated and authorized."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -156,7 +159,8 @@ def route(endpoint: Endpoint, server_state: ServerState) -> Route:
             caller = await server_state.door.caller(request)
         except Unauthorized as error:
             if is_counted:
-                # Counted for nobody known only: else one of them could use up what all behind an address may send.
+                # Only unauthenticated requests count for the address; otherwise one caller could use up the limit of
+                # all behind it.
                 server_state.pace.admit_peer(server_state.door.peer(request))
             error.code = endpoint.unauthorized_code
             raise
@@ -172,7 +176,7 @@ def route(endpoint: Endpoint, server_state: ServerState) -> Route:
 
 
 def reply(value: Any, status: int = 200) -> Response:
-    """An answer in JSON; instants in RFC 3339."""
+    """Return a JSON response; instants are in RFC 3339."""
     return Response(
         msgspec.json.encode(value, enc_hook=str),
         status_code=status,

@@ -1,7 +1,7 @@
-"""Events as server-sent events: what happens, to tasks and all else, as it happens, resumable at every single event.
+"""Events as server-sent events, live and resumable after every single event.
 
-An event's id is its cursor. A reader that comes back with `Last-Event-ID` goes on right behind it, losing nothing and
-repeating nothing. However many read, the database is asked once a look.
+An event's id is its cursor. A client that reconnects with `Last-Event-ID` resumes right after it, without loss or
+repetition. However many clients read, the server queries the database once per poll.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast.server.auth.caller import Access
 from holdfast.server.endpoint import ApiRequest, Endpoint
 
 ALIVE_SECONDS = 30.0
-"""The longest without a word, and without a look whether the reader is still welcome."""
+"""The longest time without a message, and without a check that the caller is still authorized."""
 ALIVE_PARTS = (0.8, 1.0)
-"""Each reader has its own part of it: those who came together, after a restart, are not all told in one moment."""
+"""Each stream uses a random share of it, so that streams opened together after a restart spread out."""
 
 
 async def events(asked: ApiRequest) -> Response:
-    """Events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
+    """Stream events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
     header = asked.request.headers.get("last-event-id")
     given = header if header is not None else asked.request.query_params.get("after")
     asked.server_state.streams.require_stream(asked.caller)
@@ -38,7 +38,7 @@ async def events(asked: ApiRequest) -> Response:
 
 
 def _cursor(given: str) -> str:
-    """The id of an event as a cursor that the database can read."""
+    """Return the id of an event as a cursor that the database can read."""
     xid, seq, _ = cursor_of(given)
     if int(xid) >= 2**64 or seq >= 2**63:
         raise Invalid(f"{given[:80]!r} is not the id of an event.", code="invalid_cursor", advice="Leave it out.")

@@ -1,7 +1,7 @@
-"""The tail of the events, followed once for everybody who streams it: one query a look, whatever the number of readers.
+"""The end of the event log, followed once for all streams: one query per poll, whatever the number of readers.
 
-A reader that stands where the follower stood gets the very bytes the follower read; one that is behind reads for itself
-until it is not.
+A reader at the follower's position gets the bytes that the follower encoded. A reader that is behind queries for itself
+until it has caught up.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BATCHES = 100
 
 
 class EncodedPage(msgspec.Struct, frozen=True):
-    """What came after one cursor, as it goes over the wire, up to another: the end of the last batch of it.
+    """The encoded events after one cursor, up to the end of the last batch.
 
-    Between `end` and `looked` there was nothing more of this tenant.
+    Between `end` and `looked` there are no more events of this tenant.
     """
 
     start: str
@@ -38,9 +38,10 @@ class EncodedPage(msgspec.Struct, frozen=True):
 
 
 class Follower:
-    """Stands at the end of one tenant's events.
+    """Follows the end of one tenant's events.
 
-    `cursor` moves when something was told; the next look begins where the last one ended, behind the events of others.
+    `cursor` moves when events were published. The next poll starts where the last one ended, after the events of other
+    tenants.
     """
 
     def __init__(self, engine: Engine, tenant_id: int, cursor: str) -> None:
@@ -53,7 +54,7 @@ class Follower:
         self.looked = cursor
 
     async def read(self, cursor: str) -> EncodedPage:
-        """What comes after a cursor now."""
+        """Return the events after a cursor."""
         found = await told_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
         end = cursor
         if found.events:
@@ -75,26 +76,30 @@ class Follower:
                 outage.failed("event stream", error)
 
     async def look(self) -> bool:
-        """Tell the readers what is new; whether that was all."""
+        """Publish new events to the readers; return whether these were all."""
         page = await self.read(self.looked)
         self.looked = page.looked
         if page.told:
-            # To a reader that stands at the cursor, what was passed since held nothing.
+            # For a reader at the cursor, the events skipped since then contained nothing of its tenant.
             self.page, self.cursor = msgspec.structs.replace(page, start=self.cursor), page.end
             self.wake()
         return page.is_all
 
     def joined(self, page: EncodedPage) -> str:
-        """Where a reader goes on that read a page for itself: with everybody, where that misses and repeats nothing."""
+        """Return where a reader continues that queried for itself.
+
+        It joins the follower's position where that neither misses nor repeats an event.
+        """
         if page.told:
             return page.end
         if self.is_ahead(page.looked):
             return page.looked
-        # All that will be told from here on is behind what was looked at, and that held nothing after the page's start.
+        # All events published from here on come after `looked`, and there was none between the page's start and
+        # `looked`.
         return self.cursor if position(page.start) <= position(self.looked) else page.start
 
     def is_ahead(self, cursor: str) -> bool:
-        """Whether more was told than what a reader at a cursor knows."""
+        """Return whether events after this cursor were published."""
         return position(cursor) < position(self.cursor)
 
     def wake(self) -> None:
@@ -103,7 +108,7 @@ class Follower:
 
 
 class EventTail:
-    """The followers of one server: one for each tenant that somebody reads."""
+    """The followers of one server: one for each tenant with readers."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -113,7 +118,7 @@ class EventTail:
 
     @asynccontextmanager
     async def following(self, tenant_id: int) -> AsyncIterator[Follower]:
-        """The follower of a tenant's events; the first reader starts it, the last one ends it."""
+        """Yield the follower of a tenant's events; the first reader starts it, the last one ends it."""
         async with self._starting:
             if (follower := self._followers.get(tenant_id)) is None:
                 follower = Follower(self._engine.of(tenant_id), tenant_id, await event_tail(self._engine.database))
@@ -129,13 +134,13 @@ class EventTail:
                 self._tasks.pop(tenant_id).cancel()
 
     def close(self) -> None:
-        """Let every reader see that the server closes."""
+        """Wake every reader, so that it sees that the server closes."""
         for follower in self._followers.values():
             follower.wake()
 
 
 def told(event: Event, place: EventPlace) -> bytes:
-    """An event as it goes over the wire."""
+    """Encode an event as a server-sent event."""
     data = {
         "at": event.at,
         "kind": event.kind,

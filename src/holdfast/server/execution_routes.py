@@ -1,8 +1,8 @@
-"""An operator's retry of an execution, at the two addresses that dashboards know.
+"""An operator's retry of an execution, at the two paths that dashboards use.
 
-The answers come in a fixed order: 401, 403, 404, 409 for its state, 409 for its budget, then 202. There is one way to
-run a task again; this is another door to it. A store that cannot be read is 502 here: whoever asks talks to the
-dashboard, and what is away is behind it.
+Responses are chosen in a fixed order: 401, 403, 404, 409 for its state, 409 for its budget, then 202. The retry itself
+is the same operation as `retry_task`. An unreadable store is 502 here, because for a dashboard the database is an
+upstream.
 """
 
 from __future__ import annotations

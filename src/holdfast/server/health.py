@@ -1,4 +1,4 @@
-"""For whoever watches the server: does it live, and is it of use."""
+"""Liveness (`/healthz`) and readiness (`/readyz`) probes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 
 
 async def healthz(_asked: ApiRequest) -> Response:
-    """This process answers."""
+    """Report that this process answers."""
     return reply({"status": "ok"})
 
 
 async def readyz(asked: ApiRequest) -> Response:
-    """It can reach its database, whose schema it knows."""
+    """Report that the server reaches its database and that the schema is current."""
     await asked.server_state.readiness.require()
     return reply({"status": "ready"})
 

@@ -1,4 +1,4 @@
-"""Long reads: operations that hold a session for minutes. A server does few of them at once, and refuses the others."""
+"""A limit on long reads (operations that use a session for minutes): a server runs few at once, and refuses others."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ RETRY_SECONDS = 10
 
 
 class LongReads:
-    """How many are under way on one server."""
+    """The number of long reads under way on one server."""
 
     def __init__(self) -> None:
         self._count = 0
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Make one while the block runs; `TooMany` where there are enough already."""
+        """Count one long read while the block runs; raise `TooMany` if the limit is reached."""
         if self._count >= LONG_READS_MAX:
             raise TooMany(
                 f"This server makes {LONG_READS_MAX} checks like this at once, and they are under way.",

@@ -1,4 +1,4 @@
-"""How late the event loop is, for /metrics."""
+"""The lag of the event loop, for /metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class LoopLag:
-    """How late the event loop is: something is timed every so often, and the worst of the last readings is kept."""
+    """Measures at fixed intervals how late the event loop wakes up, and keeps the last readings."""
 
     SECONDS = 0.25
     KEPT = 40
@@ -27,7 +27,7 @@ class LoopLag:
             await self.once()
 
     async def once(self) -> None:
-        """One reading."""
+        """Take one reading."""
         wanted = time.monotonic() + self.SECONDS
         await asyncio.sleep(self.SECONDS)
         self._seen[self._turn % self.KEPT] = max(0.0, time.monotonic() - wanted)

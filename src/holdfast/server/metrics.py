@@ -1,7 +1,7 @@
-"""`/metrics` in the text format of Prometheus: the caller's tenant, and this process.
+"""`/metrics` in the Prometheus text format: the caller's tenant, and this process.
 
-Written by hand: a page of gauges and counters needs no library, and no global registry that two tenants would share.
-docs/metrics.md lists every one; a test compares them.
+Written without a library: a page of gauges and counters needs none, and a global registry would mix tenants.
+docs/metrics.md lists every metric; a test compares them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ENDINGS = {
     "canceled": "task.canceled",
     "released": "task.released",
 }
-"""How an attempt can end, and the event that says so; a lost one is also retrying or failed."""
+"""How an attempt can end, and its event; a lost attempt is also retrying or failed."""
 
 Sample = tuple[dict[str, str], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its samples are labels and a value; None is left out."""
+    """One metric. A sample has labels and a value; None is left out."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class Metric:
 
 
 async def metrics(asked: ApiRequest) -> Response:
-    """Every metric of the caller's tenant."""
+    """Return every metric of the caller's tenant."""
     began = time.monotonic()
     server_state = asked.server_state
     measured = await server_state.measure.read(asked.engine.database, asked.caller.tenant_id)
@@ -54,7 +54,7 @@ async def metrics(asked: ApiRequest) -> Response:
 
 
 def of_work(measured: Measured) -> Iterator[Metric]:
-    """What a tenant's queues, workers and attempts are doing."""
+    """Yield the metrics of a tenant's queues, workers and attempts."""
 
     def per_queue(name: str) -> list[Sample]:
         return [({"queue": view.name}, getattr(view, name)) for view in measured.queues]
@@ -107,7 +107,7 @@ def of_work(measured: Measured) -> Iterator[Metric]:
 
 
 def of_process(use: PoolUse, lag_seconds: float, read_seconds: float) -> Iterator[Metric]:
-    """How this server fares."""
+    """Yield the metrics of this server process."""
     gauge = "gauge"
     pool: list[Sample] = [({"state": name}, getattr(use, name)) for name in ("open", "in_use", "waiting")]
     yield Metric(
@@ -119,7 +119,7 @@ def of_process(use: PoolUse, lag_seconds: float, read_seconds: float) -> Iterato
 
 
 def page(metrics: Iterable[Metric]) -> str:
-    """Metrics as text."""
+    """Format metrics as text."""
     lines = []
     for metric in metrics:
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]

@@ -1,4 +1,4 @@
-"""The OpenAPI documents, for programs that read them: one for operators, one for workers."""
+"""The OpenAPI documents: one for operators, one for workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.server.worker_api.openapi import contract
 
 
 async def openapi(_asked: ApiRequest) -> Response:
-    """Every operation with its types."""
+    """Return every operation with its types."""
     return Response(_encoded(), media_type="application/json")
 
 
@@ -25,7 +25,7 @@ def _encoded() -> bytes:
 
 
 async def worker_openapi(_asked: ApiRequest) -> Response:
-    """Every call of the worker contract with its types."""
+    """Return every call of the worker contract with its types."""
     return Response(_contract(), media_type="application/json")
 
 
@@ -35,7 +35,7 @@ def _contract() -> bytes:
 
 
 async def front(_asked: ApiRequest) -> Response:
-    """Where to read on, for people who open the server's address."""
+    """Return links for people who open the server's address."""
     return Response(_FRONT, media_type="application/json")
 
 

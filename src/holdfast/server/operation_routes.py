@@ -1,4 +1,4 @@
-"""Operations as routes: the request is decoded from path, query and body, carried out, and its answer encoded."""
+"""Operations as routes: decode the request from path, query and body, execute it, and encode its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY_HEADER = "idempotency-key"
 
 
 def endpoint(operation: Operation[Any, Any]) -> Endpoint:
-    """The route of an operation."""
+    """Return the endpoint of an operation."""
 
     async def answer(asked: ApiRequest) -> Response:
         request = await decode(operation, asked)
@@ -42,7 +42,10 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
 
 
 def _client(operation: Operation[Any, Any], asked: ApiRequest) -> AbstractContextManager[Client]:
-    """What carries it out: for the caller's tenant, or, for the installation's own tenant only, for all of it."""
+    """Return the client to use: for the caller's tenant, or for the whole installation.
+
+    Only callers of the default tenant may use installation-wide operations.
+    """
     if not operation.is_whole:
         return asked.client()
     if asked.caller.tenant_id != DEFAULT_TENANT_ID:
@@ -55,13 +58,13 @@ def _client(operation: Operation[Any, Any], asked: ApiRequest) -> AbstractContex
 
 
 async def decode(operation: Operation[Any, Any], asked: ApiRequest) -> Request:
-    """What was asked, as the operation takes it; `Invalid` for anything else."""
+    """Decode the request into the operation's type; raise `Invalid` for anything else."""
     given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
     if taken := sorted(set(given) & set(operation.path_fields)):
         raise Invalid(f"The path says {', '.join(taken)} already.", code=_code(operation))
     kinds = get_type_hints(operation.request)
     try:
-        # A path is text; a body says what its values are.
+        # Path values are text; values of a body have their own types.
         named = {
             name: msgspec.convert(asked.request.path_params[name], kinds[name], strict=False)
             for name in operation.path_fields
@@ -81,7 +84,7 @@ def _code(operation: Operation[Any, Any]) -> str:
 
 
 async def _body(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, Any]:
-    """The fields of the body; none without one."""
+    """Return the fields of the body; empty without one."""
     headers = asked.request.headers
     if asked.request.query_params:
         raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Leave out the query.")
@@ -93,7 +96,7 @@ async def _body(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, 
 
 
 def _query(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, Any]:
-    """The fields of the query; only lists may be given several times."""
+    """Return the fields of the query; only list fields may be repeated."""
     query, lists = asked.request.query_params, operation.list_fields()
     given: dict[str, Any] = {}
     for name in query:

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 bodies: one table from what went wrong to its status.
+"""Errors as RFC 9457 problem responses, with one table from error class to status.
 
-A problem carries the code, the category, what happened and what to do; and the fields of the error, such as who won.
-What nobody foresaw is logged and answered without details.
+A problem carries the code, the category, what happened, what to do, and the error's own fields, such as the winner.
+Unexpected errors are logged and answered without details.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (Unavailable, 503),
     (HoldfastError, 500),
 )
-"""The first that fits decides."""
+"""The first match decides."""
 
 CODE_STATUSES = {
     "store_unreadable": 502,
@@ -65,21 +65,21 @@ CODE_STATUSES = {
     "tenant_limit": 429,
     "method_not_allowed": 405,
 }
-"""Codes whose status is not that of their branch."""
+"""Codes whose status is not that of their error class."""
 
 _OUTAGE = (Unavailable, TimeoutError, *CONNECTION_LOST)
-"""The database is away, and not merely asking to try again."""
+"""Errors that mean that the database is away, not that a retry is needed."""
 
 _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
 
 
 def status_of(error: HoldfastError) -> int:
-    """The status of an error."""
+    """Return the HTTP status of an error."""
     return CODE_STATUSES.get(error.code) or next(status for kind, status in STATUSES if isinstance(error, kind))
 
 
 def problem(error: HoldfastError) -> Response:
-    """An error as a response."""
+    """Return an error as a response."""
     status = status_of(error)
     body: dict[str, Any] = {
         "type": f"{TYPE_PREFIX}{error.code}",
@@ -100,16 +100,16 @@ def problem(error: HoldfastError) -> Response:
 
 
 async def on_error(_request: Request, error: Exception) -> Response:
-    """What a handler raised on purpose."""
+    """Handle an error that a handler raised on purpose."""
     assert isinstance(error, HoldfastError)
     if error.code == "database_unreachable":
-        # Where the database is, is for the log and for people at the command line.
+        # The database's address belongs in the log and on the command line, not in responses.
         return await on_away(_request, error)
     return problem(error)
 
 
 async def on_away(_request: Request, error: Exception) -> Response:
-    """The database is away, full, or asks to try again."""
+    """Handle a database that is away, full, or requires a retry."""
     outage: Outage = _request.app.state.server_state.engine.database.outage
     if isinstance(error, _OUTAGE):
         outage.failed("requests", error)
@@ -119,7 +119,7 @@ async def on_away(_request: Request, error: Exception) -> Response:
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """What the router answers by itself: no such path, no such method."""
+    """Handle the router's own errors: unknown path, unknown method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(sorted(methods_of(request)))
@@ -133,7 +133,7 @@ async def on_http(request: Request, error: Exception) -> Response:
 
 
 def methods_of(request: Request) -> set[str]:
-    """Every method that some route has for the path of a request."""
+    """Return every method that some route has for the path of a request."""
     found: set[str] = set()
     for one in request.app.routes:
         if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE:
@@ -142,7 +142,7 @@ def methods_of(request: Request) -> set[str]:
 
 
 async def on_surprise(request: Request, error: Exception) -> Response:
-    """A mistake of ours."""
+    """Handle an unexpected error, which is a bug."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(HoldfastError("Something went wrong here.", code="internal_error", advice="See the server's log."))
 

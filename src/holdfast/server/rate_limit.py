@@ -1,7 +1,7 @@
-"""Pace: how many requests one caller and one tenant may send, and one peer of whom nobody is known. In memory, bounded.
+"""Request rate limits per caller, per tenant, and per address for unauthenticated requests. In memory, bounded.
 
-Each has a bucket that fills up with time; a request takes one out. Whoever finds theirs empty is told when to come
-back, and costs nothing but that. Workers are not counted here: they are few, known, and ask in batches.
+Each key has a token bucket; a request takes one token. If the bucket is empty, the request is refused with the time to
+wait, at no further cost. Workers are not limited here: they are few, authenticated, and send batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEYS_MAX = 10_000
 
 
 class Buckets:
-    """One bucket for each key. Of more keys than are kept, the one that was quiet longest is forgotten."""
+    """One token bucket per key. If there are more keys than `keys_max`, the one unused for longest is dropped."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Buckets:
         return len(self._left)
 
     def wait_seconds(self, key: Hashable) -> float:
-        """Take one out: 0 if there was one, else how long until there is."""
+        """Take one token; return 0 if there was one, else how long until there is."""
         now = self._clock()
         left, since = self._left.pop(key, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
@@ -50,7 +50,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class RateLimiter:
-    """The limits of one server."""
+    """The rate limits of one server."""
 
     peers: Buckets
     callers: Buckets
@@ -65,11 +65,11 @@ class RateLimiter:
         )
 
     def admit_peer(self, peer: str) -> None:
-        """Admit a request that nobody known sent, by its address; `TooMany` if there were too many."""
+        """Admit an unauthenticated request by its address; raise `TooMany` over the limit."""
         _require(self.peers.wait_seconds(peer), "this address")
 
     def admit_caller(self, tenant_id: int, actor: str) -> None:
-        """Admit a request of somebody known, and of their tenant; `TooMany` if there were too many."""
+        """Admit a request of an authenticated caller and their tenant; raise `TooMany` over the limit."""
         _require(self.callers.wait_seconds((tenant_id, actor)), actor)
         _require(self.tenants.wait_seconds(tenant_id), "this tenant")
 

@@ -1,4 +1,4 @@
-"""Readiness of a server: one look at the database, shared by all concurrent requests for it."""
+"""Readiness of a server: one database check, shared by all concurrent requests for it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from holdfast.store.tenant_role import require_tenant_role
 
 
 async def _require_ready(database: Database) -> None:
-    """Raise unless the schema is current and requests can work as their tenant."""
+    """Raise unless the schema is current and requests can use the tenant role."""
     await require_current(database)
     await require_tenant_role(database)
 
 
 class Readiness:
-    """Of one server. Anybody may ask for it, as often as they like, so it costs one session at most."""
+    """The readiness check of one server. The endpoint is public, so all requests together use at most one session."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._looking: asyncio.Task[None] | None = None
 
     async def require(self) -> None:
-        """Raise what keeps the server from being of use."""
+        """Raise the error that keeps the server from being ready."""
         if self._looking is None:
             self._looking = asyncio.create_task(_require_ready(self._database), name="holdfast-ready")
             self._looking.add_done_callback(self._looked)

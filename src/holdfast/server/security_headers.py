@@ -1,6 +1,6 @@
-"""Headers that every answer carries: nothing of ours is framed, guessed at, kept by a cache or named to others.
+"""Headers of every response: no framing, no content sniffing, no caching, no referrer.
 
-There is no header that lets pages of other sites read answers, and there will be none.
+There is deliberately no CORS header, so pages of other sites cannot read responses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADERS = {
 
 
 class SafeHeaders:
-    """Wraps the whole application, so that answers to mistakes carry them too. What an answer sets itself stays."""
+    """Wraps the whole application, so that error responses get the headers too. A response's own headers are kept."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

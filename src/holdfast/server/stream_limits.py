@@ -1,7 +1,7 @@
-"""How many answers may be open at once: streams of one caller, and streams and long waits together of one tenant.
+"""Limits on open responses: streams per caller, and streams and long polls together per tenant.
 
-Each is a connection, and a server takes so many: without a bound, one viewer could take them all. Workers are bounded
-with their tenant only, because any number of them may come with one token.
+Each is a connection, and a server has a limited number: without these limits, one viewer could use them all. Workers
+are limited per tenant only, because any number of them may share one token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RETRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Those of one server."""
+    """The open streams and waits of one server."""
 
     caller_max: int
     tenant_max: int
@@ -31,20 +31,20 @@ class Streams:
         return cls(settings.caller_streams_max, settings.tenant_streams_max)
 
     def require_stream(self, caller: Caller) -> None:
-        """`TooMany` if this caller has as many streams open as one may."""
+        """Raise `TooMany` if this caller or its tenant has reached its limit of open streams."""
         if self._open[_key(caller)] >= self.caller_max:
             raise _too_many(caller.actor, self.caller_max)
         self._require_tenant(caller)
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
-        """A stream that is open while the block runs."""
+        """Count a stream while the block runs."""
         with self._counted(_key(caller)), self._counted(caller.tenant_id):
             yield
 
     @contextmanager
     def wait(self, caller: Caller) -> Iterator[None]:
-        """A wait that lasts as long as the block; `TooMany` if its tenant has too many."""
+        """Count a wait while the block runs; raise `TooMany` if its tenant has reached its limit."""
         self._require_tenant(caller)
         with self._counted(caller.tenant_id):
             yield

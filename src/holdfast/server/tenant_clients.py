@@ -1,7 +1,7 @@
-"""What carries out operations, one client for each tenant that asked lately.
+"""One client for each tenant with recent requests, which executes its operations.
 
-A client of a tenant whose callers wait listens on a connection of its own, so only so many are kept: of those that
-nobody uses, whoever asked longest ago goes first. One in use is never closed, however many there are.
+A client whose callers wait listens on its own connection, so only a limited number is kept: of the unused clients, the
+one used longest ago is closed first. A client in use is never closed, however many there are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _OpenClient:
 
 
 class TenantClients:
-    """`with clients.of(tenant_id) as client` for as long as it is used; `close` when nobody asks any more."""
+    """The clients of a server. Use `with clients.of(tenant_id) as client`; `close` when no more requests come."""
 
     def __init__(self, engine: Engine, *, most: int = CLIENTS_MAX) -> None:
         self._engine = engine
@@ -38,7 +38,7 @@ class TenantClients:
 
     @contextmanager
     def of(self, tenant_id: int) -> Iterator[Client]:
-        """A client that sees nothing of another tenant."""
+        """Yield a client that sees only this tenant."""
         kept = self._kept.pop(tenant_id, None) or _OpenClient(Client.over(self._engine.of(tenant_id)))
         self._kept[tenant_id] = kept
         kept.users += 1
@@ -51,13 +51,13 @@ class TenantClients:
     def _trim(self) -> None:
         idle = [tenant_id for tenant_id, kept in self._kept.items() if not kept.users]
         for tenant_id in idle[: max(0, len(self._kept) - self._most)]:
-            # Beside the answer: its caller waits for nothing of this, and may hang up without stopping it.
+            # Close in the background: the caller's response does not wait for it, and a disconnect does not cancel it.
             closing = asyncio.create_task(_close(self._kept.pop(tenant_id).client), name="holdfast-client-close")
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Let go of what clients hold."""
+        """Close all clients."""
         await asyncio.gather(*self._closing)
         while self._kept:
             await _close(self._kept.popitem()[1].client)

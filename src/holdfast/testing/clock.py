@@ -1,8 +1,8 @@
-"""The database's clock, in the hands of a test.
+"""A controllable clock for the database of a test.
 
-All of Holdfast's SQL asks `holdfast.instant()` for the time. The test kit replaces that function in its throw-away
-database, so an hour passes at once and for every session. Never use it on a database you keep. The time of day that
-actions of this process ask for (`ctx.now()`) is moved along, unless their app has a clock of its own.
+All of Holdfast's SQL reads the time from `holdfast.instant()`. The test kit replaces that function in its temporary
+database, so an hour passes at once and for every session. Never use it on a database you keep. The time that actions of
+this process read (`ctx.now()`) moves along, unless their app has its own clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.store.database import Database
 
 
 class DatabaseClock:
-    """Moves the time of one database. `reset` gives it back its own."""
+    """Moves the time of one database. `reset` restores the real time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -23,11 +23,11 @@ class DatabaseClock:
         self._frozen_at: datetime | None = None
 
     def now(self) -> datetime:
-        """The time as this clock was moved or frozen: this machine's beneath it, or the database's where it froze."""
+        """Return the moved or frozen time, based on this machine's clock, or on the database's where it was frozen."""
         return (self._frozen_at or datetime.now(UTC)) + timedelta(seconds=self.offset_seconds)
 
     async def advance(self, duration: str | float = 0, *, seconds: float = 0) -> None:
-        """Let time pass: `advance("2m")`, `advance(seconds=11)`."""
+        """Move the time forward: `advance("2m")`, `advance(seconds=11)`."""
         await self.step(seconds_of(duration) + seconds)
 
     async def step(self, seconds: float) -> None:
@@ -35,12 +35,12 @@ class DatabaseClock:
         await self._set(self.offset_seconds + seconds)
 
     async def freeze(self) -> None:
-        """Let no time pass but what `advance` and `step` say."""
+        """Stop the time; only `advance` and `step` move it."""
         self._frozen_at = await self._database.fetchval("select statement_timestamp()")
         await self._set(self.offset_seconds)
 
     async def reset(self) -> None:
-        """Let time be the database's own again, and pass."""
+        """Restore the database's own time."""
         self._frozen_at = None
         await self._set(0.0)
 

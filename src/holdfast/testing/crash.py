@@ -1,8 +1,8 @@
-"""Faults at an exact statement: for k = 1, 2, 3 … die before or after the k-th one, or lose its connection there.
+"""Faults at an exact statement: for k = 1, 2, 3 … kill the process or lose its connection before or after the k-th one.
 
-A `StatementFault` is a tap for a `Database`. The process that is killed is forked by `ForkServer` from one that has
-imported everything, so a sweep over every k costs milliseconds each. What a victim said before it died is its
-acknowledgements: a promise made there must hold whatever happened next.
+A `StatementFault` is a tap for a `Database`. `ForkServer` forks the process to be killed from one that has imported
+everything, so each k of a sweep takes milliseconds. What the process reported before it died are acknowledgements: a
+promise made there must hold whatever happens next.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class FaultMode(StrEnum):
 
 
 class StatementFault:
-    """Strikes at the k-th statement, once for each time it is armed. `fired` tells whether there was one."""
+    """Fires at the k-th statement, once each time it is armed. `fired` says whether it did."""
 
     def __init__(self, mode: FaultMode, k: int) -> None:
         self._mode = mode
         self.arm(k)
 
     def arm(self, k: int) -> None:
-        """Count from here: sessions that are open already keep their tap."""
+        """Count from here; sessions that are already open keep their tap."""
         self._left = k
         self.fired = False
         self.statement = ""
@@ -54,7 +54,7 @@ class StatementFault:
             self._strike(statement)
 
     def after(self, statement: str) -> None:
-        # The server did what it was asked; nobody hears of it.
+        # The server executed the statement, but the client gets no response.
         if self._left == 0 and self._mode in (FaultMode.KILL_AFTER, FaultMode.CUT_AFTER):
             self._strike(statement)
 
@@ -69,7 +69,7 @@ class StatementFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What an act gets: the database, the fault to open it with, what was arranged, and a way to acknowledge."""
+    """The arguments of an act: the database, the fault to open it with, prepared values, and how to acknowledge."""
 
     url: str
     tap: Tap | None
@@ -82,7 +82,7 @@ Act = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkedResult:
-    """What was heard of a victim: whether the fault struck, and everything said before."""
+    """The result of a forked process: whether the fault fired, and everything reported before."""
 
     fired: bool
     said: Sequence[Any]
@@ -92,7 +92,7 @@ CLOSE_SECONDS_MAX = 5.0
 
 
 class ForkServer:
-    """Runs acts of one Python file in processes that die where they are told."""
+    """Runs functions of one Python file in processes that die at a given statement."""
 
     def __init__(self, path: Path) -> None:
         self._mother = subprocess.Popen(
@@ -120,7 +120,7 @@ class ForkServer:
         self._mother.stdin.close()
         try:
             self._mother.wait(CLOSE_SECONDS_MAX)
-        except subprocess.TimeoutExpired:  # somebody else has a hold on its input
+        except subprocess.TimeoutExpired:  # another process has its stdin open
             self._mother.kill()
             self._mother.wait()
 

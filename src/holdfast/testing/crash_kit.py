@@ -1,8 +1,8 @@
-"""Is my action safe to retry? Run it, crash it after every step and effect, let it be retried, and look what repeats.
+"""Crash tests of actions: crash an action after every step and effect, let it be retried, and report what repeats.
 
-A crash is played by freezing: at its point the attempt's code is never resumed, so no `except` or `finally` of yours
-runs, as with a killed process; the engine sees a worker that died. Everything else is real: the database, the gate, the
-lease, the retry. The code runs in the test's own process, also where it asks for a process of its own, so that fakes in
+A crash is simulated by freezing: at the crash point the attempt's code is never resumed, so none of its `except` or
+`finally` blocks run, as with a killed process; the engine sees a dead worker. Everything else is real: the database,
+the gate, the lease, the retry. The code runs in the test's own process, even with process isolation, so that fakes in
 the test see its calls.
 """
 
@@ -42,10 +42,10 @@ async def crash_test(
     watch: Sequence[Watched] = (),
     prepare: Prepare | None = None,
 ) -> CrashReport:
-    """Crash an action at each of its points, one after the other, in a throw-away database each.
+    """Crash an action at each of its points, one after the other, in a temporary database each.
 
     `watch` names functions (`"shop.mail.send"`, or an object and an attribute) that must not be called more often than
-    in an undisturbed run. `prepare` gets the URL of the database before each round: to make tables, to reset fakes.
+    in an undisturbed run. `prepare` gets the URL of the database before each round, to create tables or reset fakes.
     """
     name = action if isinstance(action, str) else action.action.name if isinstance(action, BoundAction) else action.name
 
@@ -63,7 +63,7 @@ async def crash_test_flow(
     watch: Sequence[Watched] = (),
     prepare: Prepare | None = None,
 ) -> CrashReport:
-    """The same for a whole flow: every point of every node."""
+    """Crash a whole flow at every point of every node, like `crash_test`."""
 
     async def begin(client: Client) -> str:
         return (await client.start(flow, **(input or {}))).run_id
@@ -116,7 +116,7 @@ async def _round(
 
 
 async def _state_of(client: Client, asked: str) -> str:
-    """How it ended, or that it waits for something a test does not bring."""
+    """Return how it ended, or `waiting` if it waits for something that the test does not provide."""
     if await client.engine.database.fetchval("select count(*) from holdfast.live"):
         return "waiting"
     return (await client.ending(asked, timeout=10)).state

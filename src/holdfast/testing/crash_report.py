@@ -1,4 +1,4 @@
-"""What a crash test found: one line for each point the code was crashed at, and whether it is safe to retry."""
+"""The report of a crash test: one line for each crash point, and whether the code is safe to retry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, kw_only=True)
 class Traces:
-    """What one round left behind: how it ended, what was sent, what ran."""
+    """What one round recorded: how it ended, what was sent, what ran."""
 
     where: str = ""
     state: str = ""
@@ -17,7 +17,7 @@ class Traces:
     """How often each effect was sent, by its name and key."""
     names: dict[str, str] = field(default_factory=dict)
     keyless: set[str] = field(default_factory=set)
-    """Effects whose function takes no idempotency key: the other side cannot tell a repeat."""
+    """Effects whose function takes no idempotency key, so the provider cannot detect a repetition."""
     steps: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
 
@@ -27,16 +27,16 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashPoint:
-    """One point: how the work ended after a crash there, what happened again, and what is wrong with that."""
+    """One crash point: how the work ended after a crash there, what was repeated, and the problems with that."""
 
     number: int
     where: str
     state: str
     attempts: int
     resent: tuple[str, ...]
-    """Effects sent more than once: a provider that ignores keys did them as often."""
+    """Effects sent more than once: a provider that ignores keys executed them as often."""
     repeated: tuple[str, ...]
-    """Steps that ran again (they are pure), and watched calls that did."""
+    """Steps that ran again (they are pure), and watched calls that were repeated."""
     problems: tuple[str, ...]
 
     @property
@@ -54,12 +54,12 @@ class CrashReport:
 
     @property
     def is_safe(self) -> bool:
-        """It ends the same wherever it is crashed, and whatever it does again can be told from the first time."""
+        """Whether it ends the same wherever it crashes, and every repetition can be recognized."""
         return all(point.is_safe for point in self.points)
 
     @property
     def resent(self) -> tuple[str, ...]:
-        """Every effect that some crash made go out twice: its provider must honour idempotency keys."""
+        """Every effect that a crash caused to be sent twice: its provider must honour idempotency keys."""
         return tuple(sorted({effect for point in self.points for effect in point.resent}))
 
     def assert_safe(self) -> None:

@@ -1,4 +1,4 @@
-"""One round of a crash test: attempts one at a time, the engine's own verbs, and one crash at a chosen point."""
+"""One round of a crash test: attempts run one at a time with the engine's functions, and one of them crashes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUEUED = "select count(*) from holdfast.live where state = 'q'"
 
 ATTEMPTS_MAX = 1_000
 LEASE_SECONDS = 3600.0
-"""Nothing beats here: a slow action must not lose its lease for that."""
+"""No heartbeats are sent here; the long lease keeps a slow action from losing it."""
 
 
 class _Unwound(BaseException):
@@ -46,7 +46,7 @@ class _Unwound(BaseException):
 
 
 class Round:
-    """Runs what is queued to its end, and crashes at the `crash_at`-th point it comes to; at none if that is 0."""
+    """Runs queued tasks to their end, and crashes at the `crash_at`-th point; 0 means never."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Round:
         self._frozen: list[asyncio.Task[Outcome]] = []
 
     async def run(self) -> None:
-        """Claim, run and settle until nothing can go on."""
+        """Claim, run and settle until nothing is left that can run."""
         claimer, reports = await self._claimer(), list[Report]()
         for _ in range(ATTEMPTS_MAX):
             claimed = await self._exchange(claimer, reports)
@@ -91,7 +91,7 @@ class Round:
         raise Invalid(f"It does not end within {ATTEMPTS_MAX} attempts.", code="too_many_attempts")
 
     async def close(self) -> None:
-        """Let go of what was frozen."""
+        """Release the frozen tasks and threads."""
         self._thawed.set()
         for task in self._frozen:
             task.cancel()
@@ -99,7 +99,7 @@ class Round:
         self._threads.shutdown(wait=False)
 
     def is_struck(self, where: str) -> bool:
-        """Pass a point; True if the crash is here."""
+        """Count a point; return True if the crash is here."""
         self._passed += 1
         if self._passed != self._crash_at:
             return False
@@ -107,7 +107,7 @@ class Round:
         return True
 
     async def freeze(self, *, is_blocking: bool) -> None:
-        """Let the attempt go no further, and tell that it crashed."""
+        """Stop the attempt here forever, and signal that it crashed."""
         self._loop.call_soon_threadsafe(self._crashed.set)
         if is_blocking:
             self._thawed.wait()
@@ -115,7 +115,7 @@ class Round:
         await self._loop.create_future()
 
     async def _attempt(self, claimed: Claimed) -> Outcome | None:
-        """Run one attempt to its outcome; None if it crashed."""
+        """Run one attempt to its outcome; return None if it crashed."""
         if claimed.fault is not None:
             return Failed(claimed.fault)
         catalog = self._engine.catalog
@@ -143,7 +143,10 @@ class Round:
         return done.claimed[0] if done.claimed else None
 
     async def _promote(self) -> bool:
-        """Do what the repair loops do; True if there is work. A retry that waits is due now, there is no time here."""
+        """Run the maintenance passes; return whether tasks are queued.
+
+        Waiting retries are made due, because no time passes.
+        """
         database = self._engine.database
         for row in await database.fetch(_RETRYING):
             await retry(
@@ -162,13 +165,13 @@ class Round:
         )
 
     async def _bury(self, claimer: Claimer) -> None:
-        """Its worker is known to be dead, so its attempt is lost."""
+        """Retire the crashed attempt's worker, so that the attempt is lost."""
         await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id, False)
         await self._loops.reap()
 
 
 class _Runner(Runner):
-    """Runs attempts whose effects and steps pass the points of a round."""
+    """Runs attempts whose effects and steps are crash points of a round."""
 
     def __init__(self, round_: Round, engine: Engine, threads: ThreadPoolExecutor, datasets: Datasets) -> None:
         bytes_max = engine.settings.limits.output_bytes_max
@@ -195,7 +198,7 @@ class _Runner(Runner):
 
 
 class _Crashable(EffectRunner):
-    """Counts what is sent and kept, and passes a point before and after each."""
+    """Counts what is sent and recorded, with a crash point before and after each."""
 
     def __init__(self, round_: Round, ask: Ask, *, is_blocking: bool, stop: threading.Event, bytes_max: int) -> None:
         super().__init__(self._watched, is_blocking=is_blocking, stop=stop, bytes_max=bytes_max)
@@ -207,7 +210,7 @@ class _Crashable(EffectRunner):
         self._keyless: set[str] = set()
 
     def awaited(self, ask: Ask) -> _Crashable:
-        """For an executor around plain code: one crash ends both."""
+        """Return the runner for an executor around plain code; one crash ends both."""
         again = copy.copy(self)
         again._inner, again._waits, again._is_blocking = ask, False, False
         again._begun, again.ask = {}, again._watched
@@ -255,7 +258,7 @@ class _Crashable(EffectRunner):
         return gate
 
     async def _point(self, where: str) -> None:
-        """Pass a point, or stay there for ever: whatever else the attempt was about to do ends with it."""
+        """Count a point, and freeze the attempt if the crash is here or was before."""
         if not self._dead.is_set() and self._round.is_struck(where):
             self._dead.set()
         await self._if_dead()

@@ -1,7 +1,7 @@
-"""Throw-away databases: migrated once into a template, cloned for each test, dropped afterwards.
+"""Temporary databases: migrated once into a template, cloned for each test, dropped afterwards.
 
-The server is the one of HOLDFAST_TEST_URL, or an embedded one whose data nobody will miss. Any number of test processes
-may share a server: an advisory lock makes the template once, and clones have names of their own.
+The server is that of HOLDFAST_TEST_URL, or an embedded one with temporary data. Any number of test processes may share
+a server: an advisory lock ensures that the template is created once, and each clone has a unique name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ THROW_AWAY_SETTINGS = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_wal_size": "256MB",
-    # A test asks each question a few times; the server would plan it anew for the first five.
+    # A test runs each statement a few times; without this the server would make a new plan for each of the first five.
     "plan_cache_mode": "force_generic_plan",
 }
 MEMORY = Path("/dev/shm")
@@ -52,7 +52,7 @@ _TEMPLATE_LOCK = 0x686F6C6474657374
 
 
 class Databases:
-    """Makes and drops databases with the current schema on one server."""
+    """Creates and drops databases with the current schema on one server."""
 
     def __init__(self, server_url: str) -> None:
         self.server_url = server_url
@@ -64,11 +64,11 @@ class Databases:
         self._dropping: set[asyncio.Task[None]] = set()
 
     async def create(self) -> str:
-        """Clone the template; answers the URL of the clone."""
+        """Clone the template; return the URL of the clone."""
         return await self._clone_template()
 
     async def take(self) -> str:
-        """A clone that was made beforehand, if there is one; the next is made meanwhile. For `run_coroutine`."""
+        """Return a clone, prepared in advance if possible, and prepare the next. Call it through `run_coroutine`."""
         assert runs_apart(), "what is made meanwhile needs a loop that goes on"
         spare, self._spare = self._spare, None
         found = await (spare or self._clone_template())
@@ -76,14 +76,14 @@ class Databases:
         return found
 
     async def give_back(self, url: str) -> None:
-        """Drop a clone meanwhile. For `run_coroutine`."""
+        """Drop a clone in the background. Call it through `run_coroutine`."""
         assert runs_apart(), "what is dropped meanwhile needs a loop that goes on"
         dropping = asyncio.create_task(self.drop(url), name="holdfast-drop")
         self._dropping.add(dropping)
         dropping.add_done_callback(self._dropping.discard)
 
     async def close(self) -> None:
-        """Leave nothing behind of what was made beforehand."""
+        """Drop the prepared clone, and close the connections."""
         spare, self._spare = self._spare, None
         if spare is not None:
             await self.drop(await spare)
@@ -101,12 +101,12 @@ class Databases:
         return with_database(self.server_url, name)
 
     async def clone(self, url: str) -> str:
-        """A copy of one of ours, with all that is in it; nobody may be connected to it."""
+        """Copy a test database with its data. It must have no connections."""
         name = f"holdfast_test_{uuid.uuid4().hex}"
         async with self._maintenance() as connection:
             await connection.execute(f"create database {name} template {_name_of(url)} strategy file_copy")
         copy = with_database(self.server_url, name)
-        # It is no copy that was restored: the first to open it takes it for what it is.
+        # Clear the epoch, so that the copy is not taken for a restored database when it is first opened.
         opened = await asyncpg.connect(copy)
         try:
             await opened.execute("update holdfast.epoch set started_at = null")
@@ -115,12 +115,12 @@ class Databases:
         return copy
 
     async def drop(self, url: str) -> None:
-        """Drop a clone, whoever is still connected to it."""
+        """Drop a clone, even if it has connections."""
         async with self._maintenance() as connection:
             await connection.execute(f"drop database if exists {_name_of(url)} with (force)")
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
-        """Make the template if no other process has. Its final name appears only once it is complete."""
+        """Create the template if no other process has. It gets its final name only when it is complete."""
         draft = f"{self._template}_draft"
         await connection.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
         try:
@@ -139,7 +139,10 @@ class Databases:
 
     @asynccontextmanager
     async def _maintenance(self) -> AsyncIterator[asyncpg.Connection]:
-        """A connection to the server. Those `run_coroutine` used are kept: a clone is made while another is dropped."""
+        """Yield a connection to the server.
+
+        Under `run_coroutine` connections are kept, two because clones overlap drops.
+        """
         is_keeping = runs_apart()
         kept = self._kept.pop() if is_keeping and self._kept else None
         connection = kept if kept is not None and not kept.is_closed() else await asyncpg.connect(self.server_url)
@@ -159,12 +162,12 @@ def _name_of(url: str) -> str:
 
 
 def with_database(url: str, name: str) -> str:
-    """The same server, another database."""
+    """Return the URL of another database on the same server."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 def throw_away_home() -> Path:
-    """A new home for an embedded server that all processes of one test run share."""
+    """Return a new home for an embedded server that all processes of one test run share."""
     parent = MEMORY if _has_room(MEMORY) else Path(tempfile.gettempdir())
     _sweep(parent)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -173,7 +176,7 @@ def throw_away_home() -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what runs that were killed left behind an hour ago or more; files in memory are not for keeping."""
+    """Remove leftovers of killed runs that are older than an hour, because they use memory."""
     for folder in parent.glob(f"{PREFIX}*"):
         try:
             is_old = time.time() - folder.stat().st_mtime > LEFT_BEHIND_SECONDS
@@ -184,17 +187,17 @@ def _sweep(parent: Path) -> None:
 
 
 def _has_room(folder: Path) -> bool:
-    """Files in memory make a clone ten times as fast, where there is enough of it."""
+    """Return whether the memory file system has room; it makes cloning ten times as fast."""
     return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free >= MEMORY_BYTES_MIN
 
 
 def start_throw_away(home: Path) -> EmbeddedServer:
-    """Start or attach to the server of a throw-away home: fast, and not durable."""
+    """Start or attach to the server of a temporary home: fast, and not durable."""
     return start(home, settings=THROW_AWAY_SETTINGS)
 
 
 def remove_home(home: Path) -> None:
-    """Delete a throw-away home once its server is down, which its last user's end brings about."""
+    """Delete a temporary home once its server has stopped, which happens when its last user ends."""
     place = homes.locate(home)
     deadline = time.monotonic() + STOP_SECONDS_MAX
     while locks.is_taken(place.server_lock) and time.monotonic() < deadline:
@@ -206,7 +209,7 @@ def remove_home(home: Path) -> None:
 
 @contextmanager
 def a_server() -> Iterator[Databases]:
-    """The server of this test run, or one of its own for as long as the block lasts."""
+    """Yield the server of this test run, or a temporary one for the block."""
     if url := os.environ.get(URL_VARIABLE):
         yield Databases(url)
         return

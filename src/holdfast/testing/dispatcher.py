@@ -1,7 +1,7 @@
-"""The verbs of the engine by hand: enqueue, claim, beat, settle and repair, one step at a time.
+"""The functions of the engine for tests: enqueue, claim, heartbeat, settle and repair, one step at a time.
 
-Nothing here decides anything: each method calls the verb that workers and servers call, in a transaction of its own. A
-worker is a name; its first use registers an incarnation.
+There is no logic here: each method calls the engine function that workers and servers call, in its own transaction. A
+worker is a name; its first use registers it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _DRAIN = sql("drain_worker")
 
 
 class Orderable(Protocol):
-    """What `enqueue` needs to know about a task; `a_task()` makes one."""
+    """What `enqueue` needs to know about a task; `a_task()` creates one."""
 
     @property
     def action(self) -> str: ...
@@ -75,14 +75,14 @@ class Orderable(Protocol):
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """A task that was accepted, or had been before under the same key."""
+    """A task that was accepted now, or before under the same key."""
 
     task_id: str
     is_new: bool
 
 
 class HeldLease(msgspec.Struct, frozen=True):
-    """What a worker holds after a claim."""
+    """The lease of a worker after a claim."""
 
     claimed: Claimed
     worker: str
@@ -103,7 +103,7 @@ class HeldLease(msgspec.Struct, frozen=True):
 
 
 class Dispatcher:
-    """One engine, driven by hand."""
+    """Calls one engine's functions step by step."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -113,13 +113,13 @@ class Dispatcher:
         self.schedules = Schedules(self)
 
     async def enqueue(self, task: Orderable, *, session: Session | None = None) -> Enqueued:
-        """Accept one task; with `session`, inside the transaction open on it."""
+        """Enqueue one task; with `session`, inside the transaction open on it."""
         return (await self.enqueue_many(task, [task.input], session=session))[0]
 
     async def enqueue_many(
         self, task: Orderable, inputs: Sequence[Mapping[str, Any]], *, session: Session | None = None
     ) -> list[Enqueued]:
-        """Accept one task for each input, otherwise like `task`."""
+        """Enqueue one task for each input, otherwise like `task`."""
         self.know(task.action)
         order = EnqueueOrder(
             tenant_id=self.engine.tenant_id,
@@ -137,7 +137,7 @@ class Dispatcher:
         return [Enqueued(str(task_id), accepted.is_new) for task_id in accepted.task_ids]
 
     async def worker_id(self, worker: str = "first") -> int:
-        """The incarnation behind a worker's name, registered on first use."""
+        """Return the worker id behind a worker's name, registered on first use."""
         return (await self._claimer(worker)).identity.worker_id
 
     async def claim(self, want: int, *, worker: str = "first") -> list[HeldLease]:
@@ -151,7 +151,7 @@ class Dispatcher:
         return [await self._lease(one, worker) for one in claimed]
 
     async def claim_one(self, *, worker: str = "first") -> HeldLease:
-        """Claim the next task; `NotFound` if there is none to claim."""
+        """Claim the next task; raise `NotFound` if there is none to claim."""
         leases = await self.claim(1, worker=worker)
         if not leases:
             raise NotFound("There is nothing to claim.", code="nothing_to_claim")
@@ -165,25 +165,25 @@ class Dispatcher:
         return await self._lease(claimed, worker)
 
     async def reserve(self, task_id: str, *, launch_seconds: float = 120.0) -> Reservation | None:
-        """Set a task aside for a worker that is being launched."""
+        """Reserve a task for a worker that is being launched."""
         async with self.engine.database.session() as session:
             return await reserve(session, int(task_id), launch_seconds=launch_seconds)
 
     async def attach(self, reservation: Reservation, *, worker: str = "first") -> HeldLease:
-        """Turn a reservation into the worker's lease."""
+        """Exchange a reservation for the worker's lease."""
         identity = (await self._claimer(worker)).identity
         async with self.engine.database.session() as session:
             claimed = await attach(session, identity, reservation.task_id, reservation.attempt, reservation.token)
         return await self._lease(claimed, worker)
 
     async def heartbeat(self, *leases: HeldLease) -> Beat:
-        """Beat for leases of one worker."""
+        """Send a heartbeat for leases of one worker."""
         tokens = {lease.claimed.task_id: lease.token for lease in leases}
         async with self.engine.database.session() as session:
             return await heartbeat(session, leases[0].worker_id, tokens, lease_seconds=leases[0].seconds)
 
     async def settle(self, lease: HeldLease, outcome: Outcome) -> None:
-        """Report how an attempt ended; `LeaseLost` if the fence refused it."""
+        """Report how an attempt ended; raise `LeaseLost` if the fence refused it."""
         report = report_of(lease.claimed, outcome)
         async with self.engine.database.transaction() as session:
             settled = await settle(session, self.engine.catalog, [report])
@@ -195,16 +195,16 @@ class Dispatcher:
             )
 
     async def reap_once(self, *, overdue_seconds: float = OVERDUE_SECONDS) -> int:
-        """One pass of the reaper; answers how many attempts it ended."""
+        """Run one pass of the reaper; return how many attempts it ended."""
         reaped = await reap_once(self.engine.database, self.engine.catalog, overdue_seconds=overdue_seconds)
         return reaped.count
 
     async def reconcile_once(self) -> int:
-        """One pass of the reconciler; answers how many tasks it promoted."""
+        """Run one pass of the reconciler; return how many tasks it promoted."""
         return (await reconcile_once(self.engine.database)).count
 
     async def schedule_once(self) -> int:
-        """One pass over schedules; answers how many tasks and runs it began."""
+        """Run one pass over schedules; return how many tasks and runs it started."""
         engine = self.engine
         grace = engine.settings.worker.cancel_grace_seconds
         done = await schedule_once(engine.database, engine.catalog, grace_seconds=grace)
@@ -212,7 +212,7 @@ class Dispatcher:
         return done.fired
 
     async def cancel(self, task_id: str, *, grace_seconds: float = 10.0, reason: str = "", actor: str = "test") -> str:
-        """Cancel a task: `canceled`, `canceling`, or `over` if it had ended before."""
+        """Cancel a task; return `canceled`, `canceling`, or `over` if it had ended before."""
         done = await cancel_verb.cancel(
             self.engine.database,
             self.engine.catalog,
@@ -225,7 +225,7 @@ class Dispatcher:
         return done.states.get(int(task_id), "over")
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "test") -> int:
-        """Run a failed task again; answers the number of the attempt that will run."""
+        """Run a failed task again; return the number of the attempt that will run."""
         done = await retry(
             self.engine.database, self.engine.catalog, self.engine.tenant_id, int(task_id), actor=actor, reason=reason
         )
@@ -234,41 +234,41 @@ class Dispatcher:
     async def redrive(
         self, task_id: str, *, reason: str = "fixed", actor: str = "test", dispatches: int = DISPATCHES_MAX
     ) -> int:
-        """Run a task that failed for good again through its dead letter; returns the attempt that will run."""
+        """Run a task that failed for good again through its dead letter; return the attempt that will run."""
         done = await dead_letter_commands.redrive(
             self.engine, self.engine.tenant_id, int(task_id), actor=actor, reason=reason, dispatches=dispatches
         )
         return done.attempt
 
     async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:
-        """Ask for a group of dead letters to be retried; answers how many."""
+        """Request a retry of a group of dead letters; return how many."""
         asked = await dead_letter_commands.redrive_group(
             self.engine, self.engine.tenant_id, fingerprint, actor=actor, reason=reason
         )
         return asked.letters
 
     async def sweep_once(self) -> int:
-        """One pass over dead letters; answers how many moved."""
+        """Run one pass over dead letters; return how many changed."""
         return (await sweep_once(self.engine.database, self.engine.catalog)).count
 
     async def campaigns_once(self) -> int:
-        """One step of every campaign; answers how many letters were released."""
+        """Run one step of every campaign; return how many dead letters were released."""
         engine = self.engine
         moved = await campaigns_once(engine.database, engine.catalog, silent_seconds=engine.silent_seconds)
         await publish_and_propagate(self.engine, moved.notifications)
         return moved.released
 
     async def letters(self, task_id: str) -> list[LetterView]:
-        """The dead letters of a task, first to last."""
+        """Return the dead letters of a task, first to last."""
         found = await list_letters(self.engine.database, self.engine.tenant_id, task_id=int(task_id))
         return found[::-1]
 
     async def pause(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
-        """Pause a queue; False if it was paused already."""
+        """Pause a queue; return False if it was paused already."""
         return await queues.pause(self.engine, self.engine.tenant_id, queue, actor=actor, reason=reason)
 
     async def resume(self, queue: str = "default", *, actor: str = "test", reason: str = "") -> bool:
-        """Resume a queue; False if it was not paused."""
+        """Resume a queue; return False if it was not paused."""
         return await queues.resume(self.engine, self.engine.tenant_id, queue, actor=actor, reason=reason)
 
     async def limit(
@@ -286,45 +286,45 @@ class Dispatcher:
         )
 
     async def guard(self, action: str, *, breaker: Breaker | None = None, quota: Quota | None = None) -> None:
-        """Declare the breaker and quota of an action, as its workers do; without one it has none any more."""
+        """Declare the breaker and quota of an action, as its workers do; an omitted one is removed."""
         await declare_guards(self.engine, self.engine.tenant_id, {action: Guards(breaker=breaker, quota=quota)})
 
     async def breaker(self, action: str) -> BreakerView:
-        """The breaker of an action as people see it."""
+        """Return the breaker of an action as operators see it."""
         return await show_breaker(self.engine.database, self.engine.tenant_id, action)
 
     async def steer(self, action: str, to: CircuitState, *, actor: str = "test", reason: str = "") -> BreakerView:
-        """Open, close or reset a breaker by hand."""
+        """Open, close or reset a breaker manually."""
         return await steer(self.engine, self.engine.tenant_id, action, to, actor=actor, reason=reason)
 
     async def quota(self, quota: Quota | None, *, queue: str | None = None, reason: str = "") -> bool:
-        """Set or lift the retry quota of a queue, or of the tenant where none is named."""
+        """Set or remove the retry quota of a queue, or of the tenant without `queue`."""
         return await set_quota(self.engine, self.engine.tenant_id, quota, queue=queue, actor="test", reason=reason)
 
     async def retire(self, worker: str, *, was_asked_to_stop: bool = False) -> None:
-        """The worker's process is known to have ended."""
+        """Record that the worker's process has ended."""
         await self.engine.database.fetch(_RETIRE, await self.worker_id(worker), was_asked_to_stop)
 
     async def drain(self, worker: str) -> None:
-        """The worker shall take no more work."""
+        """Ask the worker to claim no more tasks."""
         await self.engine.database.fetch(_DRAIN, await self.worker_id(worker))
 
     async def task(self, task_id: str) -> StoredTask:
-        """The task as the view `tasks` shows it."""
+        """Return the task as the view `tasks` shows it."""
         row = await self.engine.database.fetchrow("select * from holdfast.tasks where task_id = $1", task_id)
         if row is None:
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
         return StoredTask.of(row)
 
     async def attempts(self, task_id: str) -> list[AttemptRow]:
-        """The attempts of a task as the view `attempts` shows them, first to last."""
+        """Return the attempts of a task as the view `attempts` shows them, first to last."""
         rows = await self.engine.database.fetch(
             "select * from holdfast.attempts where task_id = $1 order by attempt", task_id
         )
         return [AttemptRow.of(row) for row in rows]
 
     def know(self, *actions: str) -> None:
-        """Let every worker claim tasks of these actions, also workers registered before."""
+        """Let every worker claim tasks of these actions, including workers registered before."""
         self._actions += [action for action in actions if action not in self._actions]
 
     async def _claimer(self, worker: str) -> Claimer:

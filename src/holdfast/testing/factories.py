@@ -1,4 +1,4 @@
-"""Tasks by stage of life: `a_task()` is an order to enqueue, the others are stored tasks that came that far."""
+"""Factories of tasks by state: `a_task()` returns a draft to enqueue, the others store a task in the given state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def a_task(
     tags: tuple[str, ...] = (),
     **policy: Any,
 ) -> Draft:
-    """An order to enqueue. Further names go to its retry policy, which has no jitter unless asked for."""
+    """Return a draft to enqueue. Further arguments go to its retry policy, which has no jitter by default."""
     rules = RetryPolicy(**{"jitter_factor": 0.0, **policy}).validated()
     return Draft(
         action=action,
@@ -54,17 +54,17 @@ def a_task(
 
 
 def a_delayed_task(delay_seconds: float = 60.0, **options: Any) -> Draft:
-    """An order that may not start before its time."""
+    """Return a draft that may not start before its time."""
     return a_task(delay_seconds=delay_seconds, **options)
 
 
 def a_failure(message: str = "connection reset by peer", **options: Any) -> Failure:
-    """What a failed attempt reports; by default something worth a retry."""
+    """Return the failure of an attempt; by default a retryable one."""
     return Failure(**{"code": "DAG_TASK_EXECUTION_EXCEPTION", "message": message, **options})
 
 
 async def a_running_task(dispatcher: Dispatcher, *, worker: str = "first", **options: Any) -> HeldLease:
-    """A task that `worker` holds."""
+    """Return the lease of a task that `worker` runs."""
     task = await dispatcher.enqueue(a_task(**options))
     return await dispatcher.claim_task(task.task_id, worker=worker)
 
@@ -76,14 +76,14 @@ async def a_completed_task(dispatcher: Dispatcher, *, output: bytes = b"null", *
 
 
 async def a_retrying_task(dispatcher: Dispatcher, **options: Any) -> str:
-    """A task whose first attempt failed and whose retry waits."""
+    """Return a task whose first attempt failed and whose retry waits."""
     lease = await a_running_task(dispatcher, **options)
     await dispatcher.settle(lease, Failed(a_failure()))
     return lease.task_id
 
 
 async def a_failed_task(dispatcher: Dispatcher, **options: Any) -> str:
-    """A task that failed for good."""
+    """Return a task that failed for good."""
     lease = await a_running_task(dispatcher, **{"max_retries": 0, **options})
     await dispatcher.settle(lease, Failed(a_failure()))
     return lease.task_id

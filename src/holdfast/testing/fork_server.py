@@ -1,6 +1,6 @@
-"""The mother of victims: `python -m holdfast.testing.fork_server FILE` imports once, then forks a child for each order.
+"""A fork server: `python -m holdfast.testing.fork_server FILE` imports once, then forks a child for each order.
 
-It runs no event loop and no thread of its own, which is what makes forking safe here and not in a test process.
+It runs no event loop and no threads, so forking is safe here, unlike in a test process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _obey(acts: ModuleType, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _die(acts: ModuleType, order: dict[str, Any], writing: int) -> None:
-    """Act until the fault strikes; never returns."""
+    """Run the act until the fault fires; never return."""
     code = 1
     try:
         stage = Stage(
@@ -59,7 +59,7 @@ def _die(acts: ModuleType, order: dict[str, Any], writing: int) -> None:
         )
         asyncio.run(getattr(acts, order["act"])(stage))
         code = 0
-    except BaseException:  # noqa: BLE001 - a forked child must not return into its mother's code
+    except BaseException:  # noqa: BLE001 - a forked child must not return into its parent's code
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Run an app's work to its end inside a test: a real worker and the real repair passes, until nothing is left to do.
+"""Running an app's work to its end inside a test: a real worker and the real maintenance passes, until nothing is left.
 
-With a clock, time is moved for work that is under way: retries, delayed tasks, trials of a breaker. It is never moved
-for what the test itself decides about: the slots of schedules, and events that a flow waits for.
+With a clock, time is moved for pending work: retries, delayed tasks, trials of a breaker. It is never moved for what
+the test itself decides: the slots of schedules, and events that a flow waits for.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from holdfast.worker.runtime.worker import Worker
 
 LOOK_SECONDS = 0.01
 PASSES_SECONDS = 0.25
-"""How often the slower passes are made while tasks run; when none does, they are made at once."""
+"""How often the slower passes run while tasks run; when none does, they run at once."""
 
-# A task whose breaker will be tried again waits for that moment. One that is held open by hand has none. An open run
-# without a task, a wait or an open sub-flow is about to move: the end of a sub-flow is on its way up, committed or not.
+# A task whose breaker will be tried again waits for that instant; a breaker held open manually has none. An open run
+# without a task, a wait or an open sub-flow is about to change: the end of a sub-flow is being propagated, committed or
+# not.
 _LIVE = """
 select count(*) filter (where t.state <> 'w' and b.breaker_id is null) + (
     select count(*)
@@ -46,7 +47,7 @@ join holdfast.lane l on l.lane_id = t.lane_id
 left join holdfast.breaker b on t.state = 'q' and b.tenant_id = l.tenant_id and b.action = l.action and b.state = 'o'
   and b.trial_at > holdfast.instant()
 """
-# A slot that waits is looked at once a second; here, as soon as the firing before it may be over.
+# The scheduler checks a waiting slot once a second; here it is checked as soon as the previous firing may have ended.
 _LOOK_AT_WAITING = """
 update holdfast.schedule s
 set look_at = least(s.look_at, holdfast.instant())
@@ -63,7 +64,7 @@ select
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What ran: tasks that completed, failed for good or were canceled, attempts that were retried, and what waits."""
+    """Counts of tasks that completed, failed for good or were canceled, of retried attempts, and of waiting tasks."""
 
     completed: int
     failed: int
@@ -80,11 +81,11 @@ async def run_until_idle(
     queues: Sequence[str] | None = None,
     seconds_max: float = 30.0,
 ) -> Summary:
-    """Work until every task is over or waits for the future; with `clock`, until every task is over.
+    """Work until every task has ended or waits for the future; with `clock`, until every task has ended.
 
-    `clock` is moved only while nothing runs, to the moment the next retry or delayed task is due or a breaker is tried
-    again. Slots that have come fire; to those to come, and to the end of a wait for an event, `clock.advance` brings
-    you. `WaitTimeout` names how many tasks are left after `seconds_max`, which includes work that no action of the app
+    `clock` is moved only while nothing runs, to the instant when the next retry or delayed task is due or a breaker is
+    tried again. Slots that are due fire; use `clock.advance` to reach later slots or the deadline of a wait for an
+    event. `WaitTimeout` reports how many tasks are left after `seconds_max`, including tasks that no action of the app
     can run.
     """
     async with _opened(app, database) as engine:
@@ -112,7 +113,7 @@ async def run_until_idle(
 
 
 class _Live(msgspec.Struct, frozen=True):
-    """What is left to do, and how long until the next of it is due. Fields in the order of the query."""
+    """What is left to do, and how long until the next part is due. Fields in the order of the query."""
 
     busy: int
     waiting: int
@@ -121,27 +122,27 @@ class _Live(msgspec.Struct, frozen=True):
 
 
 class _Drain:
-    """Repairs, looks and moves the clock beside a worker, until nothing is left or the time is up."""
+    """Runs maintenance passes, polls and moves the clock next to a worker, until nothing is left or the time is up."""
 
     def __init__(self, engine: Engine, worker: Worker, clock: DatabaseClock | None, seconds_max: float) -> None:
         self._engine = engine
         self._worker = worker
         self._clock = clock
-        # Nobody else wants the database, and the clock may stand still.
+        # No other process uses the database, and the clock may stand still.
         self._loops = Loops(engine, campaign_rest=0.0)
         self._seconds_max = seconds_max
         self._now = asyncio.get_running_loop().time
 
     async def until_idle(self, running: asyncio.Task[None]) -> int:
-        """How many tasks wait for the future at the end."""
+        """Return how many tasks wait for the future at the end."""
         deadline, passes_at = self._now() + self._seconds_max, 0.0
         while not running.done():
             await self._loops.reap()
             await self._loops.reconcile()
             live = await self._look()
             if not live.busy or self._now() >= passes_at:
-                # The end of one run may be about to let nodes of another go: what has to be told is told first. What
-                # ended while the passes were made, they may not have seen: not even what they let go themselves.
+                # The end of one run may release nodes of another, so propagate ends before deciding. The passes may
+                # have missed tasks that ended while they ran, even tasks that they released themselves.
                 was_busy, begun = bool(live.busy), self._worker.begun_count
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
@@ -161,7 +162,7 @@ class _Drain:
         return _Live(*await self._engine.database.fetchrow(_LIVE))
 
     async def _make_passes(self) -> None:
-        """Those of a server that move work; what it counts, forgets and sends is not a test's business."""
+        """Run the passes of a server that move work; those that count, delete and send do not matter to a test."""
         loops = self._loops
         await loops.runs()
         while await loops.sweep() is not None:
@@ -172,11 +173,11 @@ class _Drain:
         await loops.schedule()
 
     async def _advance(self, live: _Live) -> None:
-        """Move on to what is due, but past no deadline on the way: it has its say before."""
+        """Move the clock to what is due next, but not past a deadline, which must take effect first."""
         assert self._clock is not None and live.due_seconds is not None
         moments = [live.due_seconds, *([] if live.deadline_seconds is None else [live.deadline_seconds])]
         await self._clock.advance(seconds=max(0.0, min(moments)) + 0.001)
-        # Nobody announces that a breaker may be tried again: workers find out when they look.
+        # No notification says that a breaker may be tried again: workers find out when they poll.
         self._engine.notifier.notify(lanes=await unclaimed_lanes(self._engine.database))
 
     def _timeout(self, live: _Live) -> WaitTimeout:
@@ -190,7 +191,7 @@ class _Drain:
 
 
 async def _either(running: asyncio.Task[None], ready: asyncio.Event) -> None:
-    """Until the worker signed on, or failed to: what it declares, schedules too, is part of what there is to do."""
+    """Wait until the worker signed on or failed: its declarations, including schedules, are part of the work."""
     signing_on = asyncio.ensure_future(ready.wait())
     await asyncio.wait({running, signing_on}, return_when=asyncio.FIRST_COMPLETED)
     signing_on.cancel()

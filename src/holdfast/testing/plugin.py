@@ -1,10 +1,9 @@
-"""Fixtures for pytest: `pytest_plugins = ["holdfast.testing.plugin"]` in the top conftest.
+"""Pytest fixtures: put `pytest_plugins = ["holdfast.testing.plugin"]` in the top conftest.
 
-`holdfast_url` is a database of the test's own, empty and migrated; `holdfast_engine`, `holdfast_clock` and
-`holdfast_dispatcher` work on it. `engine`, `clock` and `dispatcher` are short for those: a suite that means something
-else by such a name defines its own fixture, and nothing here minds. The server is the one of HOLDFAST_TEST_URL, else an
-embedded one, started when a test first needs it and shared by all processes of the run. The asynchronous fixtures need
-pytest-asyncio.
+`holdfast_url` is an empty, migrated database for the test; `holdfast_engine`, `holdfast_clock` and
+`holdfast_dispatcher` work on it. `engine`, `clock` and `dispatcher` are aliases; a suite that needs these names for
+something else may define its own fixtures. The server is that of HOLDFAST_TEST_URL, else an embedded one, started when
+a test first needs it and shared by all processes of the run. The asynchronous fixtures need pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         home = throw_away_home()
         os.environ[HOME_VARIABLE] = str(home)
         config.stash[_made_home] = home
-    # Nothing a test writes is missed after a crash, so its server need not keep it; processes it starts know that too.
+    # Test data need not survive a crash, so the server is not durable. Processes started by tests inherit this setting.
     os.environ.setdefault(UNSAFE_VARIABLE, "1")
 
 
@@ -53,7 +52,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def holdfast_databases() -> Iterator[Databases]:
-    """The server of this run, and its throw-away databases."""
+    """The server of this run, and its temporary databases."""
     url = os.environ.get(URL_VARIABLE)
     server = None if url else start_throw_away(Path(os.environ[HOME_VARIABLE]))
     databases = Databases(server.url if server else url or "")
@@ -75,7 +74,7 @@ def holdfast_url(holdfast_databases: Databases) -> Iterator[str]:
 
 @pytest.fixture
 def holdfast_settings() -> Settings:
-    """The settings the other fixtures use; override it to change them."""
+    """The settings that the other fixtures use; override it to change them."""
     return Settings()
 
 
@@ -96,23 +95,23 @@ async def holdfast_clock(holdfast_engine: Engine) -> AsyncIterator[DatabaseClock
 
 @pytest.fixture
 def holdfast_dispatcher(holdfast_engine: Engine) -> Dispatcher:
-    """The engine's verbs, by hand."""
+    """The engine's functions, one step at a time."""
     return Dispatcher(holdfast_engine)
 
 
 @pytest.fixture
 def engine(holdfast_engine: Engine) -> Engine:
-    """`holdfast_engine`, for suites that mean nothing else by the name."""
+    """An alias of `holdfast_engine`."""
     return holdfast_engine
 
 
 @pytest.fixture
 def clock(holdfast_clock: DatabaseClock) -> DatabaseClock:
-    """`holdfast_clock`, for suites that mean nothing else by the name."""
+    """An alias of `holdfast_clock`."""
     return holdfast_clock
 
 
 @pytest.fixture
 def dispatcher(holdfast_dispatcher: Dispatcher) -> Dispatcher:
-    """`holdfast_dispatcher`, for suites that mean nothing else by the name."""
+    """An alias of `holdfast_dispatcher`."""
     return holdfast_dispatcher

@@ -1,4 +1,4 @@
-"""What the views `tasks` and `attempts` show, as values a test can compare."""
+"""Rows of the views `tasks` and `attempts`, as values that a test can compare."""
 
 from __future__ import annotations
 

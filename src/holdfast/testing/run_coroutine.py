@@ -1,7 +1,7 @@
-"""Run a coroutine from code that has no event loop of its own, or must not touch the one that runs.
+"""Run a coroutine from code that has no event loop of its own, or must not use the running one.
 
-All of them run on one loop in a thread of this process, so that what they leave open (a connection to the server)
-serves the next one too.
+All coroutines run on one loop in a thread of this process, so that open resources (a connection to the server) can be
+reused by the next one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _starting = threading.Lock()
 
 
 def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a loop and a thread of its own."""
+    """Run a coroutine to its end on the shared loop, and return its result."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
 def runs_apart() -> bool:
-    """Whether the code that asks was started by `run_coroutine`."""
+    """Return whether the calling code was started by `run_coroutine`."""
     return asyncio.get_running_loop() is _loops.get(os.getpid())
 
 
 def _loop() -> asyncio.AbstractEventLoop:
     with _starting:
-        # By process: a thread does not survive a fork.
+        # One loop per process, because a thread does not survive a fork.
         if (loop := _loops.get(os.getpid())) is None:
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="holdfast-apart", daemon=True).start()

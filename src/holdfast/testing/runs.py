@@ -1,4 +1,4 @@
-"""Runs of flows by hand, one step at a time, as `dispatcher.runs`. Nothing here decides anything."""
+"""Runs of flows for tests, one step at a time, as `dispatcher.runs`. There is no logic here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BYTES_MAX = 8 * 1024 * 1024
 
 
 class Runs:
-    """The runs of one engine. Every node runs under `policy`, which retries nothing unless a test says so."""
+    """The runs of one engine. Every node runs under `policy`, which has no retries by default."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -42,7 +42,7 @@ class Runs:
         self._snapshots: dict[str, FlowSnapshot] = {}
 
     async def snapshot(self, flow: FlowDefinition) -> FlowSnapshot:
-        """Keep a flow; those that its nodes run are kept before."""
+        """Store a flow; the flows that its nodes run must be stored before."""
         tasks = {node.action for node in flow.nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
         self._dispatcher.know(*tasks)
         rules = {name: ActionRules(queue="default", priority=5, policy=self.policy) for name in tasks}
@@ -68,30 +68,30 @@ class Runs:
         return [str(run_id) for run_id in run_ids]
 
     async def nodes(self, run_id: str) -> dict[str, str]:
-        """Where each node stands."""
+        """Return the state of each node."""
         return {name: row["state"] for name, row in (await self._rows(run_id)).items()}
 
     async def attempts(self, run_id: str) -> dict[str, int]:
-        """How many attempts each node had."""
+        """Return how many attempts each node had."""
         return {name: row["attempt"] for name, row in (await self._rows(run_id)).items()}
 
     async def state(self, run_id: str) -> str:
-        """`open`, `completed`, `failed` or `canceled`."""
+        """Return `open`, `completed`, `failed` or `canceled`."""
         row = await self._engine.database.fetchrow(_LOCK_RUN, int(run_id), self._engine.tenant_id)
         return ENDS.get(row["state"], "open")
 
     async def output(self, run_id: str) -> Any:
-        """What the flow returns of what is there now."""
+        """Return the output of the flow from the outputs stored so far."""
         async with self._engine.database.session() as session:
             row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)], self._engine.tenant_id)
             return await run_output(session, self._engine.catalog, int(run_id), row["snapshot_id"])
 
     def task_id(self, run_id: str, flow: FlowDefinition, node: str) -> str:
-        """The task that is this node."""
+        """Return the id of the task that is this node."""
         return str(int(run_id) + 1 + flow.graph().number[node])
 
     async def retry(self, run_id: str, *, only: str | None = None, reason: str = "", actor: str = "test") -> list[str]:
-        """Run again what failed, or one node; answers the nodes that were reset."""
+        """Run again what failed, or one node; return the nodes that were reset."""
         done = await run_commands.retry_run(
             self._engine.database,
             self._engine.catalog,
@@ -105,7 +105,7 @@ class Runs:
         return done.reset
 
     async def cancel(self, run_id: str, *, reason: str = "", actor: str = "test", grace_seconds: float = 10.0) -> None:
-        """End a run."""
+        """Cancel a run."""
         engine = self._engine
         notifications = await run_commands.cancel_run(
             engine.database,
@@ -119,11 +119,11 @@ class Runs:
         await publish_and_propagate(engine, notifications)
 
     async def pause(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
-        """Release nothing more of a run."""
+        """Pause a run: no more nodes are released."""
         await pause.pause_run(self._engine.database, self._engine.tenant_id, int(run_id), actor=actor, reason=reason)
 
     async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
-        """Let a paused run go on."""
+        """Resume a paused run."""
         engine = self._engine
         notifications = await pause.resume_run(
             engine.database, engine.catalog, engine.tenant_id, int(run_id), actor=actor, reason=reason
@@ -131,7 +131,7 @@ class Runs:
         await publish_and_propagate(engine, notifications)
 
     async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
-        """Tell runs that an event happened."""
+        """Send an event to runs."""
         engine = self._engine
         encoded = json_codec.encode(payload, bytes_max=BYTES_MAX, what="input")
         number = None if run_id is None else int(run_id)
@@ -143,14 +143,14 @@ class Runs:
     async def answer(
         self, run_id: str, node: str, *, is_given: bool = True, reason: str = "", actor: str = "test"
     ) -> None:
-        """Give or refuse an approval."""
+        """Approve or reject a node."""
         engine = self._engine
         where = (engine.database, engine.catalog, engine.tenant_id, int(run_id), node)
         done = await answer_approval(*where, is_given=is_given, actor=actor, reason=reason)
         await publish_and_propagate(engine, done.notifications)
 
     async def repair_once(self, *, grace_seconds: float = 10.0) -> None:
-        """One pass of what the repair loops do for runs."""
+        """Run one pass of the maintenance loops for runs."""
         database, catalog = self._engine.database, self._engine.catalog
         notifications = await answer_once(database, catalog)
         notifications = notifications.and_(await retry_children_once(database, catalog))

@@ -1,4 +1,4 @@
-"""Schedules by hand, one step at a time, as `dispatcher.schedules`. Nothing here decides anything."""
+"""Schedules for tests, one step at a time, as `dispatcher.schedules`. There is no logic here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYTES_MAX = 1024 * 1024
 
 
 class Schedules:
-    """The schedules of one engine. Unless a test says otherwise they fire `shop.charge` on every full hour of UTC."""
+    """The schedules of one engine. By default they fire `shop.charge` on every full hour of UTC."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -37,7 +37,7 @@ class Schedules:
         input: dict[str, Any] | None = None,
         **fields: Any,
     ) -> str:
-        """Keep a schedule; what it runs is declared before."""
+        """Store a schedule, after declaring what it runs."""
         if flow is None:
             self._dispatcher.know(action)
             await self._engine.catalog.declare(
@@ -61,28 +61,28 @@ class Schedules:
         return name
 
     async def view(self, name: str = "hourly") -> ScheduleView:
-        """How a schedule stands."""
+        """Return the status of a schedule."""
         await find_schedule(self._engine.database, self._engine.tenant_id, name)
         (found,) = await list_schedules(self._engine.database, self._engine.tenant_id, name=name)
         return found
 
     async def slots(self, name: str = "hourly") -> list[SlotView]:
-        """What became of its slots, oldest first."""
+        """Return the outcomes of its slots, oldest first."""
         found = await list_slots(self._engine.database, self._engine.tenant_id, name, limit=1_000)
         return found[::-1]
 
     async def pause(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
-        """Pause a schedule; False if it was paused already."""
+        """Pause a schedule; return False if it was paused already."""
         return await schedule_commands.pause(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def resume(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> bool:
-        """Resume a schedule; False if it was not paused."""
+        """Resume a schedule; return False if it was not paused."""
         return await schedule_commands.resume(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def fire(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> Fired:
-        """Fire a schedule by hand."""
+        """Fire a schedule manually."""
         return await schedule_commands.fire(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)
 
     async def delete(self, name: str = "hourly", *, actor: str = "test", reason: str = "") -> None:
-        """Forget a schedule."""
+        """Delete a schedule."""
         await schedule_commands.delete_schedule(self._engine, self._engine.tenant_id, name, actor=actor, reason=reason)

@@ -1,4 +1,4 @@
-"""Celery's canvas on Redis: a chain of one task, a chord of many, and its callback. Results are kept for the chord."""
+"""Celery's canvas on Redis: a chain of one task, a chord of many, and its callback. The chord needs stored results."""
 
 import driver
 from celery import Celery, chain, chord

@@ -1,12 +1,12 @@
 """What all drivers of other engines share: the marks, the addresses, and the command line.
 
-    python celery_peer.py setup        make the engine's own schema
-    python celery_peer.py fill N       hand in N tasks the fastest way the engine offers
-    python celery_peer.py work         be a worker until killed (engines with a program of their own use that)
-    python celery_peer.py left         for each line on stdin, say how many tasks the engine's store still holds
+    python celery_peer.py setup        create the engine's own schema
+    python celery_peer.py fill N       submit N tasks the fastest way the engine offers
+    python celery_peer.py work         run a worker until killed (engines with their own worker program use that)
+    python celery_peer.py left         for each line on stdin, print how many tasks the engine's store still has
 
-A driver runs in the peer's own environment, where Holdfast is not installed: only the standard library and the file
-of the marks may be used here.
+A driver runs in the peer's own environment, where Holdfast is not installed: only the standard library and the file of
+the marks may be used here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PG = os.environ.get("BENCH_PG", "")
 REDIS = os.environ.get("BENCH_REDIS", "")
 CHUNK = 1_000
 FAN = 102
-"""Nodes of one run: 1 → 100 → 1."""
+"""The number of nodes in one run: 1 → 100 → 1."""
 
 Step = Callable[[], Awaitable[None] | None]
 
@@ -43,7 +43,7 @@ _marks: Any = None
 
 
 def hit(i: int | str | bytes) -> None:
-    """The whole body of the task, in every engine."""
+    """Execute the task; every engine runs exactly this."""
     global _marks
     if _marks is None:
         _marks = _load_marks()
@@ -57,7 +57,7 @@ def main(
     setup: Step | None = None,
     work: Step | None = None,
 ) -> None:
-    """Do what the command line says."""
+    """Execute the command line."""
     match sys.argv[1:]:
         case ["setup"]:
             _finish(setup() if setup is not None else None)
@@ -78,7 +78,7 @@ def chunks(tasks: int) -> list[range]:
 
 
 def fans(nodes: int) -> list[tuple[int, int]]:
-    """The first and the last node of each run; those between depend on the one and are joined by the other."""
+    """Return the first and the last node of each run; the others depend on the first and are joined by the last."""
     return [(base, base + FAN - 1) for base in range(0, nodes - FAN + 1, FAN)]
 
 
@@ -93,7 +93,7 @@ def _finish(result: Any) -> Any:
 
 
 def count_in_postgres(statement: str) -> int:
-    """Ask PostgreSQL for one number, with psycopg."""
+    """Query one number from PostgreSQL, with psycopg."""
     import psycopg
 
     with psycopg.connect(PG, autocommit=True) as connection:
@@ -108,7 +108,7 @@ def redis_client() -> Any:
 
 
 def waiting_in_streams(*names: Any) -> int:
-    """What consumer groups of Redis streams have not acknowledged yet."""
+    """Return how many entries the consumer groups of Redis streams have not acknowledged."""
     import redis
 
     client, found = redis_client(), 0

@@ -1,5 +1,7 @@
-"""Prefect: flows with tasks in 16 threads of one process, beside its own server on SQLite. It has no queue to fill: the
-worker begins by itself with what was asked for, one flow after the other."""
+"""Prefect: flows with tasks in 16 threads of one process, with its own server on SQLite.
+
+It has no queue to fill: the worker starts the requested flows by itself, one after the other.
+"""
 
 import os
 import threading
@@ -39,7 +41,7 @@ def work() -> None:
 
     @flow
     def warm() -> None:
-        """Start the server before the clock runs."""
+        """Start the server before the measurement begins."""
 
     warm()
     for base, last in driver.fans(int(ASKED.read_text())):

@@ -1,4 +1,4 @@
-"""Procrastinate: two processes with five coroutines each; more gain nothing, as every step is its own transaction."""
+"""Procrastinate: two processes with five coroutines each; more gain nothing, because every step is a transaction."""
 
 import logging
 

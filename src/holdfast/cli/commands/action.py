@@ -1,4 +1,4 @@
-"""`holdfast action …`: what workers declared that they can run, and under which rules."""
+"""`holdfast action …`: the actions that workers declared, with their policies and breakers."""
 
 from __future__ import annotations
 

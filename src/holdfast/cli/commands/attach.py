@@ -1,4 +1,4 @@
-"""`holdfast attach`: what a launched container runs. It works on the one attempt it was launched for, and ends."""
+"""`holdfast attach`: run in a launched container. It runs the one attempt it was launched for, and ends."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def attach(app_ref: str, packs: tuple[str, ...]) -> None:
     """Run the one attempt this process was launched for, with actions of APP, and end.
 
-    A launcher sets HOLDFAST_LAUNCH_TOKEN, HOLDFAST_TASK_ID and HOLDFAST_ATTEMPT; HOLDFAST_URL names the database, or a
-    server, which HOLDFAST_TOKEN (of a worker) opens; and HOLDFAST_APP the app where no APP is given. Exit code 0 if the
-    outcome was accepted, 5 if the attempt belongs to somebody else by now.
+    A launcher sets HOLDFAST_LAUNCH_TOKEN, HOLDFAST_TASK_ID and HOLDFAST_ATTEMPT. HOLDFAST_URL names the database, or a
+    server, which needs a worker's HOLDFAST_TOKEN. HOLDFAST_APP names the app where no APP is given. Exit code 0 if the
+    outcome was accepted, 5 if another attempt has replaced this one.
     """
     shell = the_shell()
     settings = shell.settings()
@@ -49,7 +49,7 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     task_id = bounds.task_number(_told("HOLDFAST_TASK_ID"))
     said = os.environ.get("HOLDFAST_ATTEMPT", "")
     attempt = attempt_of(int(said) if said.isascii() and said.isdigit() else said)
-    # Taken out of the environment: what the action starts has no business with it.
+    # Removed from the environment, so that processes started by the action cannot read it.
     token = _told("HOLDFAST_LAUNCH_TOKEN")
     del os.environ["HOLDFAST_LAUNCH_TOKEN"]
     app = load_app(app_ref, packs)

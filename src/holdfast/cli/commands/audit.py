@@ -1,4 +1,4 @@
-"""`holdfast audit …`: who changed what and why, and whether anybody rewrote it."""
+"""`holdfast audit …`: the log of privileged changes, and its verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def audit() -> None:
-    """See who changed what and why, and prove that nobody rewrote it."""
+    """See who changed what and why, and prove that the log was not rewritten."""
 
 
 @audit.command("list")
@@ -58,7 +58,7 @@ def _columns() -> list[Column[AuditRow]]:
 
 
 def _changed(row: AuditRow) -> str:
-    """What is different afterwards, in short: `state open → ignored`, or only what is there now or was."""
+    """Return the changed fields in short: `state open → ignored`, or only the new or the old value."""
     before = row.before if isinstance(row.before, dict) else {}
     after = row.after if isinstance(row.after, dict) else {}
     if not before and not after:
@@ -75,7 +75,7 @@ def _difference(title: str, name: str, before: dict[str, Any], after: dict[str, 
 
 
 def _word(value: Any) -> str:
-    """A recorded value as people say it."""
+    """Return a recorded value in readable form."""
     if value is None or value == "" or value == [] or value == {}:
         return "–"
     if isinstance(value, bool):
@@ -92,10 +92,10 @@ def _word(value: Any) -> str:
     "--anchor", "anchors", multiple=True, metavar="[SEQ:]HASH", help="An anchor noted earlier; may be repeated."
 )
 def verify(anchors: tuple[str, ...]) -> None:
-    """Recompute the whole chain; exit 1 at the first row that is not what was written.
+    """Recompute the whole chain; exit 1 at the first row that was changed.
 
-    The anchor it prints names the last row. Noted somewhere else and given later with --anchor, it shows even a chain
-    that somebody wrote anew from the beginning.
+    The printed anchor names the last row. Stored elsewhere and passed later with --anchor, it reveals even a chain that
+    was rewritten from the beginning.
     """
     from holdfast.operations.administration import VerifyAudit, verify_audit
 

@@ -1,4 +1,4 @@
-"""`holdfast bench`: run the benchmark, which is a package of its own, with the options every command takes."""
+"""`holdfast bench`: run the benchmark, a separate package, with the common options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _command() -> Command:
     from holdfast_bench.command import bench as measure
 
     def run(**options: Any) -> Any:
-        # The benchmark starts processes of its own; they read the same environment.
+        # The benchmark starts processes, which read the same environment.
         if (url := the_shell().url) is not None:
             os.environ["HOLDFAST_URL"] = url
         assert measure.callback is not None

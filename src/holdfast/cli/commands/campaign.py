@@ -1,4 +1,4 @@
-"""`holdfast campaign …`: re-drive a group of dead letters as one operation, watched and stoppable."""
+"""`holdfast campaign …`: re-drive a group of dead letters as one operation that can be watched and stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.5
 
 @click.group(cls=Group)
 def campaign() -> None:
-    """Re-drive a group of dead letters, a few first and more while it goes well."""
+    """Re-drive a group of dead letters, a few first and more while they succeed."""
 
 
 @campaign.command()
@@ -42,9 +42,9 @@ def campaign() -> None:
 @click.option("--watch", is_flag=True, help="Follow it to its end; exit 1 if it stops.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def start(fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, **options: Any) -> None:
-    """Begin a campaign: dry run, canary, then more and more while it succeeds.
+    """Start a campaign: a canary first, then more while it succeeds.
 
-    It stops by itself when the same fault comes back. Tasks wait in their own queue, behind other work and under its
+    It stops by itself when the same failure returns. Tasks wait in their own queue, behind other work and under its
     limits.
     """
     shell = the_shell()
@@ -79,7 +79,7 @@ async def _start(
 
 
 def tell_plan(shell: Shell, plan: CampaignPlan) -> None:
-    """Print what running a group again would do."""
+    """Print what re-driving a group would do."""
     if shell.is_json:
         emit_json(plan)
         return
@@ -117,18 +117,18 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
 
 
 def _more(plan: CampaignPlan) -> str:
-    """A plus behind counts that are of at least."""
+    """Return a plus for counts that are lower bounds."""
     return "+" if plan.is_partial else ""
 
 
 def _tasks(plan: CampaignPlan) -> str:
-    """`30 tasks in 2 runs`; tasks of no run count too."""
+    """Return for example `30 tasks in 2 runs`; tasks outside runs count too."""
     runs = f" in {plan.runs}{_more(plan)} {'run' if plan.runs == 1 else 'runs'}" if plan.runs else ""
     return f"{plan.tasks}{_more(plan)} {'task' if plan.tasks == 1 else 'tasks'}{runs}"
 
 
 def repeated(effect: RepeatedEffect) -> str:
-    """What a re-drive does to effects of one name: `3 with a receipt, 1 may repeat, 2 can be undone`."""
+    """Return what a re-drive does to effects of one name: `3 with a receipt, 1 may repeat, 2 can be undone`."""
     undone = f", {effect.compensable} can be undone (`holdfast effect compensate`)" if effect.compensable else ""
     return f"{effect.receipts} with a receipt, {effect.unknown} may repeat{undone}"
 
@@ -172,7 +172,7 @@ def _columns() -> list[Column[CampaignView]]:
 @click.argument("campaign_id")
 @click.option("--watch", is_flag=True, help="Follow it to its end; exit 1 if it stops.")
 def show(campaign_id: str, watch: bool) -> None:
-    """Show one campaign and how far it is."""
+    """Show one campaign and its progress."""
     shell = the_shell()
     raise SystemExit(shell.run(_show(shell, campaign_id, watch)))
 
@@ -218,7 +218,7 @@ def _print(shell: Shell, view: CampaignView) -> None:
 
 
 def bar(view: CampaignView) -> str:
-    """How far a campaign is, as a bar: what succeeded, what is out, what is left."""
+    """Return the progress of a campaign as a bar: ended, released and remaining tasks."""
     total = max(view.total, view.released, 1)
     done = BAR_CHARACTERS * _ended(view) // total
     out = -(-BAR_CHARACTERS * view.outstanding // total)
@@ -232,7 +232,7 @@ def _ended(view: CampaignView) -> int:
 
 
 async def _follow(shell: Shell, operation_client: OperationClient, campaign_id: str) -> int:
-    """Show every change until the campaign ends or stops."""
+    """Print every change until the campaign ends or stops."""
     from holdfast.operations.campaigns import OfCampaign, show_campaign
 
     is_live = sys.stderr.isatty() and not shell.is_json
@@ -255,7 +255,7 @@ async def _follow(shell: Shell, operation_client: OperationClient, campaign_id: 
 @campaign.command()
 @click.argument("campaign_id")
 def approve(campaign_id: str) -> None:
-    """Let a campaign begin that somebody else started, or go on that somebody else resumed."""
+    """Approve a campaign that another operator started or resumed."""
     from holdfast.operations.campaigns import OfCampaign, approve_campaign
 
     shell = the_shell()
@@ -266,7 +266,7 @@ def approve(campaign_id: str) -> None:
 @click.argument("campaign_id")
 @click.option("--reason", metavar="TEXT", default="", help="Why; without it the record says that none was given.")
 def abort(campaign_id: str, reason: str) -> None:
-    """Release nothing more of a campaign, ever. What is out goes on."""
+    """Stop a campaign for good. Nothing more is released; released tasks continue."""
     from holdfast.operations.campaigns import SteerCampaign, abort_campaign
 
     shell = the_shell()
@@ -277,10 +277,10 @@ def abort(campaign_id: str, reason: str) -> None:
 @click.argument("campaign_id")
 @click.option("--reason", metavar="TEXT", required=True, help="What changed since it stopped.")
 def resume(campaign_id: str, reason: str) -> None:
-    """Go on with a campaign that stopped, beginning with another canary.
+    """Resume a stopped campaign, beginning with another canary.
 
-    It takes in what came back and what failed alike since. One that was started with --approval waits for somebody else
-    to approve that; one with --newer for a worker newer than those that failed by now.
+    It includes tasks that came back and tasks that failed in the same way since. A campaign started with --approval
+    waits for another operator's approval again; one with --newer waits for a worker newer than those that failed.
     """
     from holdfast.operations.campaigns import SteerCampaign, resume_campaign
 

@@ -1,4 +1,4 @@
-"""`holdfast completion SHELL`: a script that teaches the shell our commands, queues and tasks."""
+"""`holdfast completion SHELL`: a completion script for commands, queues and tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast dataset …`: what datasets hold, and which version readers see."""
+"""`holdfast dataset …`: the contents of datasets, and which version readers see."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="Reason, rec
 @click.option("--force", is_flag=True, help="Although some of its builds are unfinished or failed.")
 @_reason
 def cutover(name: str, version: int, force: bool, reason: str) -> None:
-    """Let readers see a version, at once and whole; also an earlier one that is still kept."""
+    """Switch readers to a version, atomically; also to an earlier one that is still kept."""
     from holdfast.operations.datasets import CutOver, cut_over
 
     shell = the_shell()
@@ -118,7 +118,7 @@ def cutover(name: str, version: int, force: bool, reason: str) -> None:
 def rollback(name: str, version: int, keep: bool, yes: bool, reason: str) -> None:
     """Take a version out of use: cancel its unfinished tasks and drop its tables.
 
-    If it is the current one, readers see the one before from now on.
+    If it is the current version, readers see the previous one from now on.
     """
     from holdfast.operations.datasets import RollBack, roll_back
 

@@ -1,4 +1,4 @@
-"""`holdfast dead …`: what failed for good, by fault; run it again, leave it, or take it elsewhere."""
+"""`holdfast dead …`: dead letters by group; re-drive, dismiss, delete or export them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def dead() -> None:
 
 @dead.command()
 def groups() -> None:
-    """List unresolved dead letters by fault, the largest group first.
+    """List unresolved dead letters by group, the largest group first.
 
-    A fault is an exception's type, its message without ids and numbers, and the innermost frame of your own code. A
-    task that failed again counts once.
+    A group has one fault: an exception's type, its message without ids and numbers, and the innermost frame of your own
+    code. A task that failed again counts once.
     """
     from holdfast.operations.dead_letters import ListGroups, list_groups
 
@@ -115,7 +115,7 @@ def _letter_columns() -> list[Column[LetterView]]:
 
 
 def _source(letter: LetterView) -> str:
-    """What failed: the task, or the effect that ended it."""
+    """Return what failed: the task, or the effect that ended it."""
     if letter.source_type == "task":
         return f"task {letter.source_id}"
     names = [one.effect for one in letter.effects if one.idempotency_key == letter.source_id]
@@ -184,11 +184,11 @@ def show(dead_letter_id: str) -> None:
 def redrive(
     fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, dispatches: int, yes: bool
 ) -> None:
-    """Run dead tasks again as new generations, with fresh budgets.
+    """Run dead tasks again as new generations, with fresh retry budgets.
 
-    A task goes back to its queue at once, a group in the background. A task that fails for good again is dispatched
-    again after 2, 4, 8 and 16 seconds, --dispatches times in all; then its dead letter is parked. To run a task exactly
-    once more use `holdfast task retry` or --dispatches 1; for many tasks prefer `holdfast campaign start`.
+    A task returns to its queue at once, a group in the background. A task that fails for good again is dispatched again
+    after 2, 4, 8 and 16 seconds, --dispatches times in all; then its dead letter is parked. To run a task exactly once
+    more, use `holdfast task retry` or --dispatches 1; for many tasks prefer `holdfast campaign start`.
     """
     shell = the_shell()
     _one_of(fingerprint, task_id)
@@ -206,7 +206,7 @@ def redrive(
 
 
 def _dispatching(dispatches: int) -> str:
-    """What a re-drive is about to do, said before it starts."""
+    """Return what a re-drive will do, printed before it starts."""
     if dispatches == 1:
         return "Dispatched once: if it fails for good again, it is parked for an operator."
     pauses = ", ".join(f"{dispatch_backoff_seconds(count):g}" for count in range(1, dispatches))
@@ -240,7 +240,7 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int)
 
 
 def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
-    """Print what a re-drive would do: for a group as before a campaign, for a task which effects may repeat."""
+    """Print what a re-drive would do: for a group the plan of a campaign, for a task the effects that may repeat."""
     from holdfast.operations.campaigns import PlanCampaign, plan_campaign
     from holdfast.operations.dead_letters import PlanRedrive, plan_redrive
 
@@ -266,9 +266,9 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 @click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
 @click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
-    """Dismiss dead letters: known, and left. A later `redrive` takes them up again.
+    """Dismiss dead letters. A later `redrive` can still run them.
 
-    What is ignored is kept until somebody deletes it; what is resolved goes with history.
+    Ignored dead letters are kept until they are deleted; resolved ones are deleted with history.
     """
     shell = the_shell()
     _one_of(fingerprint, task_id)
@@ -297,9 +297,10 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
 @click.option("--reason", metavar="TEXT", required=True, help="Why nobody will need it; kept in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
-    """Delete what failed for good: the task with its input, attempts and letters. Nothing brings it back.
+    """Delete what failed for good: the task with its input, attempts and dead letters. This cannot be undone.
 
-    A node goes with its whole run, which must be over. Failures that nobody deals with keep the history of their day.
+    A node is deleted with its whole run, which must have ended. Failures that are not handled keep the history of their
+    day.
     """
     from holdfast.operations.dead_letters import DeleteGroup, DeleteTask, delete_group, delete_task
 
@@ -351,7 +352,7 @@ async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> in
 
 
 def _require_group(shell: Shell, fingerprint: str) -> None:
-    """Say that there is no such group before asking whether to change it."""
+    """Raise `NotFound` for an unknown group before asking for confirmation."""
     from holdfast.operations.dead_letters import ListLetters, list_letters
 
     asked = ListLetters(everything=True, fingerprint=fingerprint, limit=1)

@@ -1,4 +1,4 @@
-"""`holdfast dev`: database, loops, workers, HTTP API and a live log in one process tree. Ctrl-C stops everything."""
+"""`holdfast dev`: database, maintenance loops, workers, HTTP API and a live log in one process tree."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @crew_options
 @unsafe_option
 def dev(is_unsafe: bool, **asked: Any) -> None:
-    """Everything in one process tree: the database, the repair loops, workers for APP, the HTTP API, and a live log.
+    """Run everything in one process tree: database, repair loops, workers for APP, HTTP API, and a live log.
 
-    Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url use another database instead.
+    Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url select another database.
     """
     from holdfast.engine.failure_log import ATTEMPTS_LOG
     from holdfast.settings.option import LOCAL
@@ -39,7 +39,7 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
 
     shell, crew = the_shell(), WorkerGroup(**asked)
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
-    # The live log has what happens to tasks; of the rest only what is wrong belongs between its lines.
+    # The live log shows task events; of all other messages only warnings and errors are printed.
     if settings.log == LogSettings():
         settings = replace(settings, log=LogSettings(level="warning"))
     set_up(settings.log)
@@ -75,7 +75,7 @@ def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, crew: Wo
 
 
 def _launching_for(crew: WorkerGroup) -> Beside:
-    """The launching loop for one app: launched processes run the same."""
+    """Return the launching loop for one app; launched processes run the same app."""
     from holdfast.launchers.loop import Launching
 
     packs = folders(crew.packs)
@@ -83,7 +83,7 @@ def _launching_for(crew: WorkerGroup) -> Beside:
 
 
 def _serve_beside(shell: Shell, place: DatabaseLocation, settings: Settings) -> ServerBeside | None:
-    """Offer the HTTP API too; what keeps it from starting is said, and the rest goes on."""
+    """Start the HTTP API; if it cannot start, report the reason and continue."""
     from holdfast.cli.server_thread import ServerBeside
 
     server = ServerBeside(place.url, settings)

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: is this machine and this database fit, and does work flow? Each finding comes with a fix."""
+"""`holdfast doctor`: check this machine, the database and the flow of work, with a fix for each finding."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _examine(shell: Shell) -> list[Finding]:
         ).open()
     except HoldfastError as error:
         place.close()
-        # What people are told elsewhere is to run this very command.
+        # Elsewhere the advice is to run this very command.
         fix = error.advice.replace(" (`holdfast doctor`)", "")
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=fix)]
     try:
@@ -82,7 +82,7 @@ async def _examine(shell: Shell) -> list[Finding]:
 
 
 async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
-    """What a server says of itself and of its database."""
+    """Return the findings of a server about itself and its database."""
     from holdfast.engine.queries.checkup import Finding, Level
     from holdfast.operations.administration import examine
     from holdfast.operations.shared_types import Empty
@@ -95,7 +95,7 @@ async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
 
 
 async def _carrier(settings: Settings) -> list[Finding]:
-    """Ask the carrier of hints itself, from here."""
+    """Check the carrier of hints from this machine."""
     from holdfast.engine.queries.checkup import Finding, Level
     from holdfast.wakeups.carriers import address_for, has_one_address, is_external, open_transport
 
@@ -109,7 +109,7 @@ async def _carrier(settings: Settings) -> list[Finding]:
         finally:
             await transport.close()
     except HoldfastError as error:
-        # Work flows without it, so it is a warning.
+        # Tasks are processed without it, so it is only a warning.
         return [Finding(name="carrier", level=Level.WARNING, detail=error.detail, fix=error.advice)]
 
 

@@ -1,4 +1,4 @@
-"""`holdfast effect …`: what actions did to the world outside, who may, and how to undo it."""
+"""`holdfast effect …`: effects of actions on the outside world, which actions may send them, and their compensation."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def effect() -> None:
 def list_(task_id: str | None, state: str | None, limit: int) -> None:
     """List effects, of the newest tasks first.
 
-    unknown means begun, with neither receipt nor refusal: it may have happened. Whoever does it again does so under the
-    same idempotency key.
+    unknown means started, with neither receipt nor refusal: it may have happened. A retry sends it under the same
+    idempotency key.
     """
     from holdfast.operations.effects import ListEffects, list_effects
 
@@ -74,7 +74,7 @@ def _note(row: EffectView) -> str:
 
 
 def effect_line(row: EffectView) -> str:
-    """One effect in a sentence: `? effect smtp.send (receipt:7) unknown, sent once by attempt 1`."""
+    """Return one effect as a sentence: `? effect smtp.send (receipt:7) unknown, sent once by attempt 1`."""
     named = f" ({row.user_key})" if row.user_key else ""
     times = "once" if row.sends == 1 else f"{row.sends} times"
     note = _note(row)
@@ -84,7 +84,7 @@ def effect_line(row: EffectView) -> str:
 
 
 def tell_repeats(shell: Shell, effects: Sequence[EffectView], *, is_dry: bool = False) -> None:
-    """Name what may have happened already and is run again; before it is, also how to undo it instead."""
+    """Print effects that may repeat; with `is_dry` also how to undo them instead."""
     again = "it would be sent again under the same key" if is_dry else "it is sent again under the same key"
     for one in effects[:REPEATS_SHOWN]:
         shell.talk(f"{effect_line(one)}; {again}.")
@@ -95,7 +95,7 @@ def tell_repeats(shell: Shell, effects: Sequence[EffectView], *, is_dry: bool = 
 
 
 def tell_undone(shell: Shell, effects: Sequence[EffectView]) -> None:
-    """Warn of what was undone: the code asks for it again, and fails there."""
+    """Warn of compensated effects: the code requests them again, and fails there."""
     for one in effects[:REPEATS_SHOWN]:
         named = f" ({one.user_key})" if one.user_key else ""
         shell.talk(
@@ -107,7 +107,7 @@ def tell_undone(shell: Shell, effects: Sequence[EffectView]) -> None:
 
 
 def undoing(row: EffectView) -> str:
-    """The command that undoes an effect."""
+    """Return the command that undoes an effect."""
     return f"holdfast effect compensate {row.idempotency_key} --reason TEXT"
 
 
@@ -116,9 +116,9 @@ def undoing(row: EffectView) -> str:
 @click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def allow(name: str, action: str | None, reason: str) -> None:
-    """Allow an effect to an action, or to every action that has no ruling of its own.
+    """Allow an effect for an action, or for every action without a rule of its own.
 
-    The first ruling makes the effect governed: actions without one are denied from then on.
+    The first rule makes the effect governed: from then on, actions without a rule are denied.
     """
     _rule(name, action, reason, is_allowed=True)
 
@@ -128,7 +128,7 @@ def allow(name: str, action: str | None, reason: str) -> None:
 @click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def deny(name: str, action: str | None, reason: str) -> None:
-    """Deny an effect to an action, or to every action that has no ruling of its own."""
+    """Deny an effect for an action, or for every action without a rule of its own."""
     _rule(name, action, reason, is_allowed=False)
 
 
@@ -147,7 +147,7 @@ def _rule(name: str, action: str | None, reason: str, *, is_allowed: bool) -> No
 
 @effect.command()
 def rules() -> None:
-    """List who may do which effect. What is not listed is open to every action."""
+    """List which actions may send which effects. An effect without a rule is allowed for every action."""
     from holdfast.operations.effects import list_rules
     from holdfast.operations.shared_types import ListNames
 
@@ -178,9 +178,9 @@ def _word(row: AuthorityRule) -> str:
 @click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
-    """Undo an effect by the action registered for it, once.
+    """Undo an effect with the action registered for it, once.
 
-    Its task must be over. Asked again, it answers with the same task.
+    Its task must have ended. Repeated, the command prints the same task.
     """
     from holdfast.operations.effects import Compensate, compensate_effect
 

@@ -1,4 +1,4 @@
-"""`holdfast flow …`: the flows that workers declared, those of an app, and those in files."""
+"""`holdfast flow …`: flows that workers declared, flows of an app, and flows in files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def flow() -> None:
 @flow.command("list")
 @APP
 def list_(app_ref: str | None) -> None:
-    """List the flows that workers declared or somebody started, or those of --app."""
+    """List the flows that workers declared or clients started, or those of --app."""
     shell = the_shell()
     if app_ref is not None:
         from holdfast.authoring.flow.registry import every_version
@@ -188,7 +188,7 @@ def check(files: tuple[Path, ...], app_ref: str | None) -> None:
 
 
 def _readable(files: Sequence[Path]) -> list[FlowDefinition]:
-    """The flows of the files that have one: they may run one another. What is wrong with the others is told later."""
+    """Return the readable flows of the files, which may run each other. Errors in the others are reported later."""
     from holdfast.authoring.flow.yaml_flow import read_flow
 
     found = []
@@ -255,7 +255,7 @@ def _near(name: str, names: Sequence[str], otherwise: str) -> str:
 
 
 def _only(node: Node) -> str:
-    """When a node runs, where that is not simply after its upstreams."""
+    """Return the condition under which a node runs, unless it simply runs after its upstreams."""
     parts = [] if node.trigger_rule == "all_success" else [node.trigger_rule.value]
     if (condition := node.condition) is not None:
         subject = ".".join(part for part in (condition.upstream, condition.output_key) if part)
@@ -264,7 +264,7 @@ def _only(node: Node) -> str:
 
 
 def _label(node: Node) -> str:
-    """The second line of a node's box: what is not plain about it."""
+    """Return the second line of a node's box: its kind and condition, where they are special."""
     until = "" if node.timeout_seconds is None else f", {human(node.timeout_seconds)} at most"
     kinds = {"map": f"each of {node.map_over}", "flow": f"flow {node.action}", "wait": f"waits{until}"}
     return ", ".join(part for part in (kinds.get(node.kind, ""), _only(node)) if part)

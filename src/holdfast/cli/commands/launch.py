@@ -1,4 +1,4 @@
-"""`holdfast launch …`: what launchers started, and how it fares."""
+"""`holdfast launch …`: workers that launchers started, and their states."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def launch() -> None:
 @launch.command("list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most this many.")
 def list_(limit: int) -> None:
-    """List launches that are not over, oldest first.
+    """List launches that have not ended, oldest first.
 
-    launching: reserved, the platform was asked; launched: its worker has not called yet; attached: it runs the task;
-    failed: it will be launched again, after a pause.
+    launching: reserved and requested from the platform; launched: its worker has not attached yet; attached: it runs
+    the task; failed: it will be launched again after a pause.
     """
     from holdfast.operations.workers import ListLaunches, list_launches
 

@@ -1,4 +1,4 @@
-"""`holdfast member …`: which accounts and domains may sign in with an ID token, and as what."""
+"""`holdfast member …`: accounts and domains that may sign in with an ID token, and their roles."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def member() -> None:
 @click.option("--name", metavar="TEXT", default="", help="Who that is, for whoever reads the list.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def add(**options: Any) -> None:
-    """Let an account, or everybody of a domain, sign in.
+    """Allow an account, or every account of a domain, to sign in.
 
-    An account is known by its subject and never by its address, which may change hands. Its own role wins over that of
-    its domain, in the tenant of that domain; in another it counts for nothing.
+    An account is identified by its subject and never by its e-mail address, which may be reassigned. Its own role
+    overrides that of its domain, in the tenant of that domain; in other tenants it has no effect.
     """
     from holdfast.operations.access import AddMember, add_member
 
@@ -48,7 +48,7 @@ def add(**options: Any) -> None:
 
 @member.command("list")
 def list_() -> None:
-    """List who may sign in."""
+    """List the accounts and domains that may sign in."""
     from holdfast.operations.access import list_members
     from holdfast.operations.shared_types import ListNames
 
@@ -79,7 +79,7 @@ def list_() -> None:
 @click.argument("member_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def remove(member_id: str, reason: str) -> None:
-    """Let an account or a domain in no longer. Servers notice within a few seconds (auth.token_cache_seconds)."""
+    """Remove the permission of an account or a domain to sign in. Takes effect within auth.token_cache_seconds."""
     from holdfast.operations.access import RemoveMember, remove_member
 
     shell = the_shell()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 def migrate() -> None:
-    """Bring the schema up to date. Safe to repeat, and safe beside running workers."""
+    """Bring the schema up to date. Safe to repeat, and safe while workers run."""
     shell = the_shell()
     with shell.busy("Migrating"):
         applied, version, missing = shell.run(_migrate(shell))

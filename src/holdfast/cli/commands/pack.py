@@ -25,9 +25,9 @@ def pack() -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--no-import", "is_static", is_flag=True, help="Run no code of the pack.")
 def check(folder: Path, is_static: bool) -> None:
-    """List what is wrong with a pack, or with every pack in DIR, by file and line.
+    """List the problems of a pack, or of every pack in DIR, by file and line.
 
-    Exit code 0 when nothing is wrong, 1 when something is, 3 when there is no pack.
+    Exit code 0 if there are none, 1 if there are some, 3 if there is no pack.
     """
     from holdfast.authoring.packs.load import find_packs, read_pack
 

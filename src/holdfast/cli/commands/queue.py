@@ -1,4 +1,4 @@
-"""`holdfast queue …`: how full queues are, and who holds them back."""
+"""`holdfast queue …`: the counts of queues, and their pauses and limits."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def queue() -> None:
 def list_() -> None:
     """List queues with their counts.
 
-    queued (with those not yet due), running, retrying and blocked are what there is now; completed, failed and canceled
-    are of kept history. completed is exact; the others are counted to bounds far above what most have. A plus (in
-    JSON: `partial` names the count) says that there may be more.
+    queued (including tasks not yet due), running, retrying and blocked are current counts; completed, failed and
+    canceled count kept history. completed is exact; the others are counted up to bounds far above usual sizes. A plus
+    (in JSON: `partial` names the count) means that there may be more.
     """
     from holdfast.operations.queues import ListQueues, list_queues
 
@@ -43,7 +43,7 @@ def list_() -> None:
 
 
 def columns() -> list[Column[QueueView]]:
-    """The table of queues, also that of `top`."""
+    """Return the columns of the table of queues, also used by `top`."""
 
     def count(title: str, name: str, *, optional: bool = False) -> Column[QueueView]:
         def text(row: QueueView) -> str:
@@ -115,7 +115,7 @@ def show(name: str) -> None:
 @click.argument("name", shell_complete=queue_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(name: str, reason: str) -> None:
-    """Stop a queue from handing out work; what runs goes on."""
+    """Stop a queue from handing out tasks; running tasks continue."""
     from holdfast.operations.queues import pause_queue
     from holdfast.operations.shared_types import NameAndReason
 
@@ -128,7 +128,7 @@ def pause(name: str, reason: str) -> None:
 @click.argument("name", shell_complete=queue_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(name: str, reason: str) -> None:
-    """Let a queue hand out work again."""
+    """Allow a queue to hand out tasks again."""
     from holdfast.operations.queues import resume_queue
     from holdfast.operations.shared_types import NameAndReason
 
@@ -142,9 +142,10 @@ def resume(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--timeout", metavar="DURATION", help="Give up waiting after this long; exit code 6.")
 def drain(name: str, reason: str, timeout: str | None) -> None:
-    """Pause a queue and wait until nothing of it runs. What is queued waits for `queue resume`.
+    """Pause a queue and wait until none of its tasks runs. Queued tasks wait for `queue resume`.
 
-    Given up or interrupted, it leaves the queue paused. A worker that was launched for one task before may still begin.
+    After a timeout or an interrupt the queue stays paused. A worker that was already launched for a task may still
+    start.
     """
     shell = the_shell()
     shell.run(_drain(shell, name, reason, timeout))
@@ -191,10 +192,10 @@ def limit(
     retry_share: str | None,
     reason: str,
 ) -> None:
-    """Limit a queue, or lift a limit with `none`. What is not named stays.
+    """Limit a queue, or remove a limit with `none`. Limits that are not named are unchanged.
 
-    NAME `*` limits the retries of all queues together; without a limit it shows every quota on retries, those of
-    actions and queues too. Retries that find no room wait and spend nothing.
+    NAME `*` limits the retries of all queues together; without a limit it shows every quota on retries, including those
+    of actions and queues. Retries over a quota wait and use no budget.
     """
     from holdfast.operations.queues import LimitQueue, LimitRetries, limit_queue, limit_retries, show_quotas
     from holdfast.operations.shared_types import Empty

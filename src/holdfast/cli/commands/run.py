@@ -1,4 +1,4 @@
-"""`holdfast run …`: start, list, show, explain and steer runs; watching, drawing and answering are elsewhere."""
+"""`holdfast run …`: start, list, show, explain and control runs; other modules watch, draw and answer them."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ for answer in (waiting, approve, reject, signal):
 def start(
     name: str | None, pairs: tuple[str, ...], given: str | None, waits: bool, timeout: str | None, **options: Any
 ) -> None:
-    """Start a run of a flow that some worker declared, and print its id.
+    """Start a run of a flow that a worker declared, and print its id.
 
-    Input is given as key=value (a value is read as JSON where it is JSON, else as text) or by --input, or both.
+    Input is given as key=value (a value that is valid JSON is decoded, any other is text), by --input, or both.
     """
     shell = the_shell()
     if options["clone"] is not None and name is not None and "=" in name:
@@ -176,7 +176,7 @@ def _print_run(shell: Shell, view: RunView) -> None:
 
 
 def node_columns(view: RunView) -> list[Column[NodeView]]:
-    """The table of a run's nodes."""
+    """Return the columns of the table of a run's nodes."""
     return [
         Column(title="NODE", text=lambda row: row.node),
         state_column(lambda row: state_text(_shown(row), row.progress)),
@@ -192,12 +192,12 @@ def node_columns(view: RunView) -> list[Column[NodeView]]:
 
 
 def _shown(row: NodeView) -> str:
-    """An approval or another wait is shown as what it does; nobody runs it."""
+    """Return the state to show: an approval or another wait is shown as waiting, because no worker runs it."""
     return "waiting" if row.state == "running" and row.wait_key else row.state
 
 
 def _note(row: NodeView) -> str:
-    """What one would ask next about this node."""
+    """Return the most useful detail about this node."""
     if row.error is not None:
         return row.error
     if row.child_run_id is not None:
@@ -211,7 +211,7 @@ def _note(row: NodeView) -> str:
 @click.argument("run_id", shell_complete=run_ids)
 @click.option("--node", metavar="NAME", help="Explain one of its nodes.")
 def why(run_id: str, node: str | None) -> None:
-    """Explain why a run, or a node of it, is where it is, and what would move it."""
+    """Explain why a run, or a node of it, is in its state, and what would change that."""
     from holdfast.operations.runs import ExplainRun, why_run
 
     shell = the_shell()
@@ -256,9 +256,9 @@ async def _retry(shell: Shell, run_id: str, reason: str, node: str | None, dry_r
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
 def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
-    """Cancel runs: nothing more starts, what waits ends, what runs is asked to stop.
+    """Cancel runs: no more nodes start, waiting nodes end, running ones are asked to stop.
 
-    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    With several runs, a refusal does not stop the others; exit code 5 means that some were refused.
     """
     shell = the_shell()
     if len(run_ids) > 1:
@@ -270,9 +270,9 @@ def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(run_ids: tuple[str, ...], reason: str) -> None:
-    """Start no more nodes of runs; what is queued or runs goes on.
+    """Pause runs: no more nodes start; queued and running ones continue.
 
-    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    With several runs, a refusal does not stop the others; exit code 5 means that some were refused.
     """
     _steer_all(the_shell(), run_ids, "pause", reason)
 
@@ -281,15 +281,15 @@ def pause(run_ids: tuple[str, ...], reason: str) -> None:
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(run_ids: tuple[str, ...], reason: str) -> None:
-    """Let paused runs go on.
+    """Resume paused runs.
 
-    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    With several runs, a refusal does not stop the others; exit code 5 means that some were refused.
     """
     _steer_all(the_shell(), run_ids, "resume", reason)
 
 
 def _steer_all(shell: Shell, run_ids: tuple[str, ...], verb: str, reason: str) -> None:
-    """Do the same to some runs and print how each stands then."""
+    """Apply a verb to runs and print the resulting state of each."""
     from holdfast.operations.runs import SteerRun, cancel_run, pause_run, resume_run
 
     operation = {"cancel": cancel_run, "pause": pause_run, "resume": resume_run}[verb]

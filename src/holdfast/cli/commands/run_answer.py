@@ -1,4 +1,4 @@
-"""`holdfast run waiting|approve|reject|signal`: what runs wait for from outside, and how a person answers."""
+"""`holdfast run waiting|approve|reject|signal`: what runs wait for from outside, and how to answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option("--after", metavar="TASK_ID", help="The page after this node: the last task id of the previous page.")
 def waiting(limit: int, after: str | None) -> None:
-    """List what waits for an approval or an event, and the command that answers it."""
+    """List nodes that wait for an approval or an event, and the command that answers each."""
     from holdfast.operations.waits import ListWaits, list_waits
 
     shell = the_shell()
@@ -69,9 +69,9 @@ def _waits_for(row: WaitView) -> str:
 @click.argument("node")
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
 def approve(run_id: str, node: str, reason: str) -> None:
-    """Give the approval that a node of a run waits for.
+    """Approve a node of a run that waits for it.
 
-    The first answer counts. One that comes before the node asks is kept until it does.
+    The first answer counts. An answer that comes before the node waits is kept until it does.
     """
     from holdfast.operations.waits import ApproveNode, approve_node
 
@@ -84,7 +84,7 @@ def approve(run_id: str, node: str, reason: str) -> None:
 @click.argument("node")
 @click.option("--reason", metavar="TEXT", default="", help="Why not, for the record; needed.")
 def reject(run_id: str, node: str, reason: str) -> None:
-    """Refuse the approval that a node of a run waits for: the node fails."""
+    """Reject a node of a run that waits for approval: the node fails."""
     from holdfast.operations.waits import RejectNode, reject_node
 
     shell = the_shell()
@@ -108,7 +108,7 @@ def _tell(shell: Shell, done: NodeAnswered) -> None:
 @click.option("--run", "run_id", metavar="RUN_ID", help="Only for this run.", shell_complete=run_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
 def signal(name: str, key: str | None, data: str | None, run_id: str | None, reason: str) -> None:
-    """Tell runs that an event happened which nodes of them wait for, or will."""
+    """Send an event to runs whose nodes wait for it, or will."""
     from holdfast.operations.waits import SendSignal, send_signal
 
     shell = the_shell()

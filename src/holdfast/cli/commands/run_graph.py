@@ -1,4 +1,4 @@
-"""`holdfast run graph`: the flow of a run as a drawing, with where each node stands."""
+"""`holdfast run graph`: the flow of a run as a drawing, with the state of each node."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _drawn(found: RunGraph, *, svg: bool, width: int | None) -> str:
 
 
 def _label(node: GraphNode) -> str:
-    """`✓ completed`, with items done or the attempt where there was more than one."""
+    """Return for example `✓ completed`, with the items done, or the attempt if there was more than one."""
     from holdfast.core.drawing.state_style import state_line
 
     if node.items is not None:

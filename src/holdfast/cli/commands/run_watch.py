@@ -1,7 +1,7 @@
 """`holdfast run watch`: follow a run to its end. The exit code is the outcome.
 
-On a terminal a screen that stays: how far the run is, its nodes, what happened last. Elsewhere a line for each event,
-with the cursor that `--from` goes on after; in JSON an object on each line. The last line is the verdict.
+On a terminal it shows a live screen: progress, nodes and the last events. Elsewhere it prints a line per event, with
+the cursor that `--from` resumes after; in JSON one object per line. The last line is the outcome.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.5
 NODES_SHOWN_MAX = 15
 NODES_READ_MAX = 200
-"""The nodes of a run with more are not read again and again: its screen has the bar and what happened last."""
+"""The nodes of a larger run are not read repeatedly: its screen shows only the bar and the last events."""
 EVENTS_SHOWN_MAX = 5
 _BEGINNING = "0:0"
 _FIRST = ("running", "retrying", "failed", "queued", "blocked", "upstream_failed", "skipped", "canceled", "completed")
@@ -43,10 +43,10 @@ _FIRST = ("running", "retrying", "failed", "queued", "blocked", "upstream_failed
 @click.option("--from", "after", metavar="CURSOR", default=_BEGINNING, help="Only what happened after this cursor.")
 @click.option("--timeout", metavar="DURATION", help="Give up watching after this long; exit code 6.")
 def watch(run_id: str, after: str, timeout: str | None) -> None:
-    """Follow one run until it ends, telling each change; exit with the outcome.
+    """Follow one run until it ends, printing each change; exit with the outcome.
 
-    Without a terminal each event is a line that begins with its cursor: --from goes on after it. While the database or
-    the server is away it waits, says so, and goes on where it was.
+    Without a terminal each event is a line that begins with its cursor: --from resumes after it. During an outage of
+    the database or the server it waits, reports that, and resumes.
     """
     shell = the_shell()
     raise SystemExit(shell.run(_watch(shell, run_id, after, timeout)))
@@ -90,7 +90,7 @@ async def _headline(operation_client: OperationClient, run_id: str) -> str:
 
 
 async def _follow(operation_client: OperationClient, run_id: str, teller: _Lines | _Screen, after: str) -> RunProgress:
-    """Tell events until the run is over; one that was run again meanwhile goes on."""
+    """Report events until the run has ended; a run that was retried meanwhile is followed further."""
     from holdfast.operations.follow import events_of_run
 
     while True:
@@ -119,7 +119,7 @@ async def _tell_verdict(shell: Shell, operation_client: OperationClient, view: R
 
 
 async def end_of_run(shell: Shell, operation_client: OperationClient, run_id: str, timeout: str | None) -> int:
-    """Wait for one run, print how it ended and its output, and give the exit code."""
+    """Wait for one run, print how it ended and its output, and return the exit code."""
     from holdfast.operations import follow
 
     state = await follow.end_of_run(operation_client, run_id, timeout)
@@ -135,7 +135,7 @@ async def end_of_run(shell: Shell, operation_client: OperationClient, run_id: st
 
 
 class _Lines:
-    """A line for each event, on stdout."""
+    """Prints a line for each event on stdout."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -145,7 +145,7 @@ class _Lines:
     async def __aexit__(self, *_: object) -> None: ...
 
     async def keep(self) -> NoReturn:
-        """Nothing to draw: lines stay as they are."""
+        """Wait forever: printed lines need no refresh."""
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nobody fulfils it")
 
@@ -162,7 +162,7 @@ class _Lines:
 
 
 class _Screen:
-    """A screen on a terminal, drawn anew while the run goes on."""
+    """A live screen on a terminal, redrawn while the run continues."""
 
     def __init__(self, shell: Shell, operation_client: OperationClient, progress: RunProgress) -> None:
         from rich.console import Console
@@ -185,7 +185,7 @@ class _Screen:
         self._recent.append(event)
 
     async def keep(self) -> NoReturn:
-        """Draw it anew, again and again."""
+        """Redraw the screen repeatedly."""
         look = _show if self._view.nodes <= NODES_READ_MAX else _progress
         while True:
             self._view = await look(self._desk, self._view.run_id)
@@ -197,7 +197,7 @@ class _Screen:
 
 
 def screen_of(view: RunProgress | RunView, recent: list[RunEvent]) -> Any:
-    """How far a run is: a bar, its nodes with those under way first where they are known, and what happened last."""
+    """Return the screen of a run: a bar, its nodes where they are known, active ones first, and the last events."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.progress_bar import ProgressBar
@@ -210,7 +210,7 @@ def screen_of(view: RunProgress | RunView, recent: list[RunEvent]) -> Any:
         (state_text(view.state), hue(view.state)),
         f"  {over}/{view.nodes}  {took}",
     )
-    # A bar ends no line of its own.
+    # The progress bar prints no newline.
     bar = Padding(ProgressBar(total=max(1, view.nodes), completed=over, width=40), 0)
     lines = [Text.from_ansi(_line(event)) for event in recent]
     return Group(head, bar, *_nodes_of(view), *lines)
@@ -235,7 +235,7 @@ def _rank(node: NodeView) -> int:
 
 
 def _line(event: RunEvent) -> str:
-    """An event for people: `12:00:01  ✓ completed    extract  attempt 2`."""
+    """Return an event for people: `12:00:01  ✓ completed    extract  attempt 2`."""
     word = event.kind.rpartition(".")[2]
     state = {"started": "running", "resumed": "running", "redriven": "revived"}.get(word, word)
     head = click.style(f"{state_text(state):<18}", fg=hue(state) or None)

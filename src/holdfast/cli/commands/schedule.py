@@ -1,4 +1,4 @@
-"""`holdfast schedule …`: what fires when, what became of each slot, and hands on both."""
+"""`holdfast schedule …`: schedules, the outcomes of their slots, and commands to change them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def schedule() -> None:
 )
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
 def create(name: str, **options: Any) -> None:
-    """Make a schedule for an action or a flow that workers know."""
+    """Create a schedule for an action or a flow that workers declared."""
     from holdfast.operations.schedules import CreateSchedule, create_schedule
 
     shell = the_shell()
@@ -75,7 +75,7 @@ def create(name: str, **options: Any) -> None:
 
 @schedule.command("list")
 def list_() -> None:
-    """List schedules: when they fire next, in their own zone and here, and how they stand."""
+    """List schedules: their next fire time, in their own zone and in local time, and their status."""
     from holdfast.operations.schedules import ListSchedules, list_schedules
 
     shell = the_shell()
@@ -103,7 +103,7 @@ def _columns(shell: Shell) -> list[Column[ScheduleView]]:
 
 
 def _next(row: ScheduleView) -> str:
-    """The next slot on the schedule's own clock."""
+    """Return the next slot in the schedule's time zone."""
     return f"{_there(row.upcoming[0])} {row.timezone}" if row.upcoming else "–"
 
 
@@ -112,7 +112,7 @@ def _there(slot: datetime) -> str:
 
 
 def _here(shell: Shell, row: ScheduleView) -> str:
-    """The next slot on the clock of whoever reads this."""
+    """Return the next slot in local time."""
     return moment(row.upcoming[0] if row.upcoming else None, utc=shell.utc)
 
 
@@ -120,7 +120,7 @@ def _here(shell: Shell, row: ScheduleView) -> str:
 @click.argument("name", shell_complete=schedule_names)
 @click.option("--slots", type=click.IntRange(1, 1000), default=SLOTS_SHOWN, show_default=True, help="How many slots.")
 def show(name: str, slots: int) -> None:
-    """Show one schedule: how it stands, its next fire times, and what became of its newest slots."""
+    """Show one schedule: its status, its next fire times, and the outcomes of its newest slots."""
     from holdfast.operations.schedules import ShowSchedule, show_schedule
 
     shell = the_shell()
@@ -184,7 +184,7 @@ def _slot_columns(shell: Shell) -> list[Column[SlotView]]:
 @click.argument("name", shell_complete=schedule_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def pause(name: str, reason: str) -> None:
-    """Fire nothing of a schedule until it is resumed; what it fired goes on."""
+    """Pause a schedule: it does not fire until it is resumed; what it fired continues."""
     from holdfast.operations.schedules import pause_schedule
     from holdfast.operations.shared_types import NameAndReason
 
@@ -197,7 +197,7 @@ def pause(name: str, reason: str) -> None:
 @click.argument("name", shell_complete=schedule_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def resume(name: str, reason: str) -> None:
-    """Let a schedule fire again. Slots that came during the pause are not caught up with."""
+    """Resume a schedule. Slots of the pause are not made up for."""
     from holdfast.operations.schedules import resume_schedule
     from holdfast.operations.shared_types import NameAndReason
 
@@ -210,7 +210,7 @@ def resume(name: str, reason: str) -> None:
 @click.argument("name", shell_complete=schedule_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def fire(name: str, reason: str) -> None:
-    """Fire a schedule now, also a paused one. Its overlap policy holds."""
+    """Fire a schedule now, even if it is paused. Its overlap policy applies."""
     from holdfast.operations.schedules import fire_schedule
     from holdfast.operations.shared_types import NameAndReason
 
@@ -229,7 +229,7 @@ def fire(name: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, reason: str, yes: bool) -> None:
-    """Forget a schedule and its slots; what it fired stays. An app that still declares it brings it back."""
+    """Delete a schedule and its slots; fired tasks and runs are kept. An app that still declares it recreates it."""
     from holdfast.operations.schedules import delete_schedule
     from holdfast.operations.shared_types import NameAndReason
 

@@ -1,4 +1,4 @@
-"""`holdfast server`: the HTTP API and the repair loops in one process. Ctrl-C stops it in good order."""
+"""`holdfast server`: the HTTP API and the maintenance loops in one process. Ctrl-C shuts it down cleanly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HTTP_SESSIONS_MAX = 20
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: the setting, 8787]")
 @unsafe_option
 def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool) -> None:
-    """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Any number may run.
+    """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Several servers may run.
 
     It also launches workers for actions that have a launcher. The API needs the extra `holdfast[server]`; without it,
     --no-http runs the loops alone.
@@ -50,7 +50,7 @@ def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop where there is one."""
+    """Return the factory of the faster event loop, if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -59,7 +59,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def require_http(settings: Settings) -> None:
-    """Say what is missing, or unsafe, before anything starts."""
+    """Raise an error about missing or unsafe parts before anything starts."""
     try:
         from holdfast.server.app import serving  # noqa: F401 - is it there?
         from holdfast.server.auth.client_address import require_safe_address
@@ -83,7 +83,7 @@ async def _serve(shell: Shell, settings: Settings, with_http: bool) -> int:
 
 
 async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
-    """Run the loops, and the API if wanted, until a signal, or until they fail in a way that nothing mends."""
+    """Run the loops, and optionally the API, until a signal arrives or the loops fail permanently."""
     from holdfast.engine.engine import Engine
     from holdfast.store.database import without_password
     from holdfast.store.durability import require_durable
@@ -106,7 +106,7 @@ async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell
         shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
         if with_http:
             await require_tenant_role(engine.database)
-            # A pool of its own: requests that use up its sessions leave the repair loops theirs.
+            # A separate pool: requests that use up its sessions leave the maintenance loops theirs.
             api = await _open_engine(stack, partial(new_engine, sessions_max=HTTP_SESSIONS_MAX), stop)
             if api is None:
                 return OK
@@ -115,7 +115,7 @@ async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell
 
 
 async def _open_engine(stack: AsyncExitStack, new_engine: Callable[[], Engine], stop: asyncio.Event) -> Engine | None:
-    """Open an engine, waiting for a database that is away or full; None if a signal ends the wait."""
+    """Open an engine, waiting for a database that is away or full; return None if a signal ends the wait."""
     from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
 
     opening = asyncio.create_task(
@@ -133,7 +133,7 @@ async def _open_engine(stack: AsyncExitStack, new_engine: Callable[[], Engine], 
 
 
 async def _offer(stack: AsyncExitStack, engine: Engine, shell: Shell) -> None:
-    """Offer the API for as long as the stack is open."""
+    """Serve the API while the stack is open."""
     from holdfast.server.app import listening
 
     addresses = await stack.enter_async_context(listening(engine))
@@ -157,7 +157,7 @@ async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
 
 
 async def _all_loops(engine: Engine) -> None:
-    """Repair what is left undone, and launch workers for what asks for it."""
+    """Run the maintenance loops and the launching loop."""
     from holdfast.engine.maintenance.loops import Loops
     from holdfast.launchers.loop import Launching
 
@@ -167,7 +167,7 @@ async def _all_loops(engine: Engine) -> None:
 
 
 def launchers_of(engine: Engine, app_ref: str = "", packs: Sequence[str] = ()) -> Profiles:
-    """The launchers that the settings name; what they start runs this app."""
+    """Return the launchers that the settings name; launched workers run this app."""
     from holdfast.launchers.profiles import Profiles
 
     return Profiles(engine.settings, url=engine.database.url, app_ref=app_ref, packs=packs)

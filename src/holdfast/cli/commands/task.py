@@ -1,4 +1,4 @@
-"""`holdfast task …`: submit, list, show, explain, retry and cancel; `task_follow` and `task_replay` hold the rest."""
+"""`holdfast task …`: submit, list, show, explain, retry and cancel; `task_follow` and `task_replay` have the rest."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def submit(
 ) -> None:
     """Enqueue one task and print its id.
 
-    Input is given as key=value (a value is read as JSON where it is JSON, else as text) or by --input, or both. Queue
-    and retry policy are those some worker declared for ACTION, or those of --app. A copy (--copy-of) has those of its
+    Input is given as key=value (a value that is valid JSON is decoded, any other is text), by --input, or both. Queue
+    and retry policy are those that a worker declared for ACTION, or those of --app. A copy (--copy-of) has those of its
     original, whose input is changed by what is given here; `task show` names the original.
     """
     from holdfast.operations.submit import CopyTask, SubmitTask
@@ -109,7 +109,7 @@ async def _submit(
 
 
 def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
-    """The desk; for an app's own code one that knows its actions, which needs the database itself."""
+    """Return the operation client. With --app it knows the app's actions, which needs direct database access."""
     if app_ref is None:
         return shell.operation_client()
     from holdfast.authoring.app_settings import settings_for
@@ -148,8 +148,8 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List tasks, newest first.
 
-    `--state failed` means failed for good; `retrying` is failed with a retry to come. `delayed` are those of the queued
-    that are not due yet; their state in JSON is queued.
+    `--state failed` means failed for good; `retrying` means failed with a retry to come. `delayed` tasks are queued and
+    not due yet; their state in JSON is queued.
     """
     from holdfast.operations.tasks import ListTasks, list_tasks
 
@@ -170,7 +170,7 @@ _STAND_INS = {
     "flow": "a run of {action}: holdfast run show {run}",
     "wait": "waits for {action}: holdfast run waiting",
 }
-"""Nodes that no worker runs, and what to look at instead."""
+"""Nodes that no worker runs, and the command that shows more about them."""
 
 
 def _columns() -> list[Column[TaskRow]]:
@@ -198,12 +198,12 @@ def _shown_state(row: TaskRow) -> str:
 
 
 def _attempt(row: TaskRow) -> str:
-    """`2/4`; what stands for other tasks, or only waits, has no attempts of its own."""
+    """Return for example `2/4`. Nodes that stand for other tasks, or only wait, have no attempts."""
     return "–" if row.kind in _STAND_INS else f"{row.attempt}/{row.max_attempts}"
 
 
 def _note(row: TaskRow) -> str:
-    """What one would ask next about this row."""
+    """Return the most useful detail about this row."""
     if row.next_retry_at is not None:
         return f"next {age(row.next_retry_at, row.at)}: {row.error}"
     if row.state == "queued" and row.due_at is not None:
@@ -230,7 +230,7 @@ def show(task_id: str) -> None:
 
 
 def _attempt_of(view: TaskView) -> str:
-    """The attempt's number, and the limit that applies: to failed attempts of one generation, losses apart."""
+    """Return the attempt's number and its limit, which counts failed attempts of one generation without losses."""
     if view.generation > 1:
         limit = f"generation {view.generation}, at most {view.max_attempts} failed attempts in each"
         return f"{view.attempt} ({limit})"
@@ -284,7 +284,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
 @task.command()
 @click.argument("task_id", shell_complete=task_ids)
 def why(task_id: str) -> None:
-    """Explain why a task is where it is, and what would move it."""
+    """Explain why a task is in its state, and what would change that."""
     from holdfast.operations.tasks import OfTask, why_task
 
     shell = the_shell()
@@ -295,9 +295,9 @@ def why(task_id: str) -> None:
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def retry(task_id: str, reason: str) -> None:
-    """Run a failed task again: a waiting retry now, one that was stopped with retries left as a new generation.
+    """Run a failed task again: a waiting retry now, or a task stopped with retries left as a new generation.
 
-    A task that spent its retries is re-driven through its dead letter: `holdfast dead redrive --task ID`.
+    A task that used up its retries is re-driven through its dead letter: `holdfast dead redrive --task ID`.
     """
     shell = the_shell()
     attempt, unknown = shell.run(_retry(shell, task_id, reason))
@@ -312,7 +312,7 @@ def retry(task_id: str, reason: str) -> None:
 
 
 async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[EffectView]]:
-    """What the task may have done already is told with it: whoever runs it again should know."""
+    """Retry the task; return the attempt and the effects that may repeat, which the operator should know."""
     from holdfast.operations.effects import ListEffects, list_effects
     from holdfast.operations.tasks import SteerTask, retry_task
 
@@ -322,7 +322,7 @@ async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[Eff
 
 
 def _effects(page: EffectPage) -> list[EffectView]:
-    """Those that are sent again: what was undone is not."""
+    """Return the effects that are sent again; compensated ones are not."""
     return [one for one in page.effects if one.compensated_by is None]
 
 
@@ -333,7 +333,7 @@ def _effects(page: EffectPage) -> list[EffectView]:
 def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     """Cancel tasks: waiting ones at once, running ones are asked to stop first.
 
-    Of several, each gets its turn whatever became of the others; exit code 5 says that some were refused.
+    With several tasks, a refusal does not stop the others; exit code 5 means that some were refused.
     """
     shell = the_shell()
     if len(task_ids) > 1:

@@ -1,4 +1,4 @@
-"""Following tasks to their end: `watch`, `wait` and `logs`. The exit code is the outcome."""
+"""Commands that follow tasks to their end: `watch`, `wait` and `logs`. The exit code is the outcome."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LOOK_SECONDS = 0.5
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--timeout", metavar="DURATION", help="Give up watching after this long; exit code 6.")
 def watch(task_id: str, timeout: str | None) -> None:
-    """Follow one task until it ends, telling each change; exit with the outcome.
+    """Follow one task until it ends, printing each change; exit with the outcome.
 
-    While the database or the server is away it waits, says so, and goes on.
+    During an outage of the database or the server it waits, reports that, and resumes.
     """
     shell = the_shell()
     raise SystemExit(shell.run(_watch(shell, task_id, timeout)))
@@ -107,7 +107,7 @@ async def _wait_all(shell: Shell, task_ids: tuple[str, ...], timeout: str | None
 
 
 async def end_of(shell: Shell, operation_client: OperationClient, task_id: str, timeout: str | None) -> int:
-    """Wait for one task, print how it ended and its output, and give the exit code."""
+    """Wait for one task, print how it ended and its output, and return the exit code."""
     from holdfast.operations.follow import ending_of
 
     ending: TaskEnding = await ending_of(operation_client, task_id, timeout)
@@ -129,7 +129,7 @@ async def end_of(shell: Shell, operation_client: OperationClient, task_id: str, 
 @click.option("--attempt", type=int, help="Only this attempt.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task ends.")
 def logs(task_id: str, attempt: int | None, follow: bool) -> None:
-    """Print what a task's attempts logged and how far they said they got."""
+    """Print the log lines and the progress of a task's attempts."""
     shell = the_shell()
     shell.run(_logs(shell, task_id, attempt, follow))
 

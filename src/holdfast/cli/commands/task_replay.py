@@ -1,4 +1,4 @@
-"""`holdfast task replay`: run what a task was given here, and compare with how it ended."""
+"""`holdfast task replay`: run a task's input on this machine, and compare with how it ended."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def replay(
 ) -> None:
     """Run the input of a task here, in this process, and compare with how the attempt ended.
 
-    The original is not touched: nothing is claimed, nothing is written, and effects are not sent: they answer what is
-    on record, as do steps. An action that is a request or a command of its own (runtime http or shell) runs only with
-    --send. `breakpoint()` in the code works; there is no time limit. Where stdout is no terminal, what the code prints
-    goes to stderr. Exit code 0 if the replay completed, 1 if it failed.
+    The original is not touched: nothing is claimed and nothing is written. Effects are not sent: effects and steps
+    return what is recorded. An action that is itself a request or a command (runtime http or shell) runs only with
+    --send. `breakpoint()` in the code works; there is no time limit. Where stdout is not a terminal, what the code
+    prints goes to stderr. Exit code 0 if the replay completed, 1 if it failed.
     """
     shell = the_shell()
     answers = dict(_answer(text) for text in effects)
@@ -62,7 +62,7 @@ def replay(
     prepared = _prepare(shell, app, task_id, attempt, answers, sends=sends, runs_steps=runs_steps)
     if not shell.is_json:
         shell.talk(f"Replaying task {task_id} with input {strip_control_chars(_json(prepared.input))}")
-    # A debugger talks to whoever sits at stdout.
+    # A debugger needs the real stdout.
     with nullcontext() if debug else shell.aside():
         done = prepared.run_here(debug=debug)
     if shell.is_json:

@@ -1,4 +1,4 @@
-"""`holdfast tenant …`: whose work this installation does, and how much of it."""
+"""`holdfast tenant …`: the tenants of this installation, and their limits."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ NONE = "none"
 def tenant() -> None:
     """Make, see and limit tenants.
 
-    Everything belongs to one. Commands work for the tenant of HOLDFAST_TENANT (`default`); these work for all of them.
+    Every object belongs to a tenant. Other commands work for the tenant of HOLDFAST_TENANT (`default`); these work for
+    all tenants.
     """
 
 
 @tenant.command("list")
 def list_() -> None:
-    """List tenants with their limits and how much of their work is queued and runs."""
+    """List tenants with their limits, and how many of their tasks are queued and running."""
     shell = the_shell()
     emit_rows(shell, shell.run(_list(shell)), _columns(), empty="No tenants.")
 
@@ -64,7 +65,7 @@ def _limit(limit: int | None) -> str:
 @click.argument("name")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, reason: str) -> None:
-    """Make a tenant. It cannot be deleted: its number stands in every row it ever writes."""
+    """Create a tenant. It cannot be deleted: its number is stored in every row it ever writes."""
     shell = the_shell()
     _emit(shell, shell.run(_create(shell, name, reason)))
 
@@ -82,7 +83,7 @@ async def _create(shell: Shell, name: str, reason: str) -> TenantView:
 @click.option("--max-queued", metavar="N", help="Refuse more work when this much is queued; `none` lifts it.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def limit(name: str, max_running: str | None, max_queued: str | None, reason: str) -> None:
-    """Limit how much of a tenant's work runs at once and is queued. What is not named stays as it is."""
+    """Limit how much of a tenant's work runs at once and is queued. Limits that are not named are unchanged."""
     shell = the_shell()
     if max_running is None and max_queued is None:
         raise Invalid("Nothing to change.", code="nothing_to_change", advice="Give --max-running or --max-queued.")

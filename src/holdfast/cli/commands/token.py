@@ -1,4 +1,4 @@
-"""`holdfast token …`: keys for programs, made and ended. Nobody can read one a second time."""
+"""`holdfast token …`: create, list and revoke API tokens. A secret is shown only once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def token() -> None:
 @click.option("--expires", metavar="DURATION", help='How long it lives: "90d", "12h" …  [default: for ever]')
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, role: str, queues: str | None, expires: str | None, reason: str) -> None:
-    """Make a token and print it, this once: only a digest of it is kept.
+    """Create a token and print it. It is shown only once: only its digest is stored.
 
-    viewer sees, operator also steers, admin also governs; worker claims and settles tasks and can do nothing else. Send
-    it as `authorization: Bearer TOKEN`.
+    A viewer reads, an operator also changes work, an admin also manages access, effect rules and webhooks; a worker
+    only claims and settles tasks. Send the token as `authorization: Bearer TOKEN`.
     """
     from holdfast.operations.access import CreateToken, create_token
 
@@ -99,7 +99,7 @@ def _when(instant: Any) -> str:
 @click.argument("token_id", metavar="ID|NAME")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def revoke(token_id: str, reason: str) -> None:
-    """End a token for good. Servers notice within a few seconds (the setting auth.token_cache_seconds)."""
+    """Revoke a token for good. Takes effect within auth.token_cache_seconds (a few seconds)."""
     from holdfast.operations.access import RevokeToken, revoke_token
 
     shell = the_shell()

@@ -1,4 +1,4 @@
-"""`holdfast top`: queues and workers, live. Without a terminal one look is printed, for scripts."""
+"""`holdfast top`: queues and workers, live. Without a terminal it prints one snapshot, for scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKERS_SHOWN_MAX = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopSnapshot:
-    """What is seen at one moment; rates need two moments."""
+    """The state at one moment; rates need two."""
 
     queues: list[QueueView]
     workers: list[WorkerView]
@@ -120,7 +120,7 @@ def _screen(before: TopSnapshot, now: TopSnapshot) -> Any:
 
 
 def _queue_columns() -> list[Column[QueueView]]:
-    """Without those that count history: a look must stay cheap."""
+    """Return the columns of queues without counts of history, so that each refresh stays cheap."""
     return [column for column in queue_commands.columns() if column.title not in ("BLOCKED", "COMPLETED", "FAILED")]
 
 

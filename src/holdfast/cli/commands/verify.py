@@ -1,4 +1,4 @@
-"""`holdfast verify`: the invariants, asked of the live database."""
+"""`holdfast verify`: check the invariants on the live database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast wake …`: whether hints are written for SQS or Redis, and how they fare."""
+"""`holdfast wake …`: whether hints are written for SQS or Redis, and the state of the carrier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wake() -> None:
 
 @wake.command()
 def show() -> None:
-    """Show whether hints are written, how many are outstanding, and how the carrier is."""
+    """Show whether hints are written, how many are outstanding, and the state of the carrier."""
     from holdfast.operations.administration import show_wake
     from holdfast.operations.shared_types import Empty
 
@@ -42,7 +42,7 @@ def on(hints_max: int | None, reason: str) -> None:
     """Write a hint with every change that makes a task claimable.
 
     Needs the owner of the schema, once, and a server or workers with loops whose HOLDFAST_WAKE names the carrier: they
-    send the hints. Takes a lock on the hot table for a moment.
+    send the hints. Briefly locks the hot table.
     """
     from holdfast.operations.administration import WriteHints, write_hints
 
@@ -53,7 +53,7 @@ def on(hints_max: int | None, reason: str) -> None:
 @wake.command()
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def off(reason: str) -> None:
-    """Write no more hints, and forget those that wait. Workers go on by NOTIFY and polling."""
+    """Stop writing hints, and delete the outstanding ones. Workers continue with NOTIFY and polling."""
     from holdfast.operations.administration import StopHints, stop_hints
 
     shell = the_shell()

@@ -1,4 +1,4 @@
-"""`holdfast webhook …`: where events are delivered, and how that goes."""
+"""`holdfast webhook …`: where events are delivered, and the status of the deliveries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=Group)
 def webhook() -> None:
-    """Deliver events to URLs, signed, and to reporters of your own."""
+    """Deliver events to URLs, signed, and to your own reporters."""
 
 
 def _reason(command: F) -> F:
@@ -41,9 +41,9 @@ def _reason(command: F) -> F:
 def add(
     name: str, target: str, kinds: tuple[str, ...], queues: tuple[str, ...], actions: tuple[str, ...], reason: str
 ) -> None:
-    """Deliver events from now on to URL, and print the secret that signs them: it is shown this once.
+    """Deliver events from now on to URL, and print the signing secret: it is shown only once.
 
-    URL may be reporter:MODULE:FACTORY, for code of yours that HOLDFAST_REPORTERS names; it has no secret.
+    URL may be reporter:MODULE:FACTORY, for your own code that HOLDFAST_REPORTERS names; it has no secret.
     """
     from holdfast.operations.webhooks import AddWebhook, add_webhook
 
@@ -57,7 +57,7 @@ def add(
 
 @webhook.command("list")
 def list_() -> None:
-    """List webhooks with how they fare; a paused one says why."""
+    """List webhooks with their status; a paused one shows the reason."""
     from holdfast.operations.shared_types import ListNames
     from holdfast.operations.webhooks import list_webhooks
 
@@ -101,7 +101,7 @@ def show(name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_reason
 def remove(name: str, yes: bool, reason: str) -> None:
-    """Deliver nothing more to a webhook and forget it."""
+    """Remove a webhook and stop its deliveries."""
     from holdfast.operations.shared_types import NameAndReason
     from holdfast.operations.webhooks import remove_webhook
 
@@ -115,7 +115,7 @@ def remove(name: str, yes: bool, reason: str) -> None:
 @click.argument("name", shell_complete=webhook_names)
 @_reason
 def test(name: str, reason: str) -> None:
-    """Send a test event now and say what came back; also to a paused webhook."""
+    """Send a test event now and print the response; also to a paused webhook."""
     from holdfast.operations.shared_types import NameAndReason
     from holdfast.operations.webhooks import test_webhook
 
@@ -135,7 +135,7 @@ def test(name: str, reason: str) -> None:
 @click.option("--grace", metavar="TIME", default="24h", show_default=True, help="How long the old secret signs too.")
 @_reason
 def rotate(name: str, grace: str, reason: str) -> None:
-    """Make another secret and print it, this once; for the grace every delivery is signed with both."""
+    """Create another secret and print it, only once; during the grace time deliveries are signed with both."""
     from holdfast.operations.webhooks import RotateWebhook, rotate_webhook
 
     asked = RotateWebhook(name=name, grace_seconds=seconds_of(grace), reason=reason)
@@ -147,7 +147,7 @@ def rotate(name: str, grace: str, reason: str) -> None:
 @click.argument("name", shell_complete=webhook_names)
 @_reason
 def pause(name: str, reason: str) -> None:
-    """Stop delivering; what happens meanwhile is delivered after `resume`."""
+    """Pause deliveries; events of the pause are delivered after `resume`."""
     from holdfast.operations.shared_types import NameAndReason
     from holdfast.operations.webhooks import pause_webhook
 
@@ -160,7 +160,7 @@ def pause(name: str, reason: str) -> None:
 @click.option("--from-now", is_flag=True, help="Leave out what happened meanwhile, also the event that failed.")
 @_reason
 def resume(name: str, from_now: bool, reason: str) -> None:
-    """Deliver again, from where it stopped."""
+    """Resume deliveries where they stopped."""
     from holdfast.operations.webhooks import ResumeWebhook, resume_webhook
 
     done = the_shell().ask(resume_webhook, ResumeWebhook(name=name, from_now=from_now, reason=reason))

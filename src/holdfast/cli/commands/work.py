@@ -1,4 +1,4 @@
-"""`holdfast work`: worker processes for the actions of an app and of packs. Ctrl-C stops them in good order."""
+"""`holdfast work`: worker processes for the actions of an app and of packs. Ctrl-C shuts them down cleanly."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
 
-    With the URL of a server (`--url https://server.example`, HOLDFAST_TOKEN) it needs no database of its own.
+    With the URL of a server (`--url https://server.example`, HOLDFAST_TOKEN) it needs no database access.
 
-    Worker processes run under a parent that restarts them. The first Ctrl-C or SIGTERM lets running attempts finish, a
-    second one hands them back at once.
+    Worker processes run under a supervisor that restarts them. The first Ctrl-C or SIGTERM lets running attempts
+    finish, a second one hands them back at once.
     """
     shell, crew = the_shell(), WorkerGroup(**asked)
     settings = shell.settings(unsafe=is_unsafe or None)
@@ -34,7 +34,7 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     if not crew:
         raise click.UsageError("Missing argument 'APP', or --pack DIR.")
     if crew.app_ref and settings.url is None and settings.home is None:
-        # Told no database, so the app's code may name one. Otherwise only the worker processes load it.
+        # No database is configured, so the app's code may name one. Otherwise only the worker processes load the app.
         settings = with_code(crew, settings)
     raise SystemExit(run_crew(crew, settings, loops=loops))
 
@@ -42,7 +42,7 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
 def run_crew(
     crew: WorkerGroup, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
 ) -> int:
-    """Run worker processes until a signal, and give the exit code."""
+    """Run worker processes until a signal arrives, and return the exit code."""
     from holdfast.core.values import bounds
     from holdfast.wakeups.carriers import require_carrier
     from holdfast.worker.supervisor.start_orders import ExitCode
@@ -61,5 +61,5 @@ def run_crew(
         beside=beside,
         tells_failures=tells_failures,
     )
-    # An app that cannot be loaded, or a worker that is refused; its own message is on stderr already.
+    # The app cannot be loaded or the worker was refused; its message is on stderr already.
     return USAGE if code == ExitCode.CANNOT_LOAD else code

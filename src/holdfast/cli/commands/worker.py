@@ -1,4 +1,4 @@
-"""`holdfast worker …`: who works, on what, and asking one to stop taking more."""
+"""`holdfast worker …`: workers, their running tasks, and draining."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def worker() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most this many.")
 @click.option("--all", "with_all", is_flag=True, help="Also those that left in good order.")
 def list_(limit: int, with_all: bool) -> None:
-    """List workers, present ones first; lost ones stay visible."""
+    """List workers, active and draining ones first; lost ones stay visible."""
     from holdfast.operations.workers import ListWorkers, list_workers
 
     shell = the_shell()
@@ -35,7 +35,7 @@ def list_(limit: int, with_all: bool) -> None:
 
 
 def columns() -> list[Column[WorkerView]]:
-    """The table of workers, also that of `top`."""
+    """Return the columns of the table of workers, also used by `top`."""
     return [
         Column(title="WORKER", text=lambda row: row.worker_id),
         state_column(),
@@ -65,7 +65,7 @@ def columns() -> list[Column[WorkerView]]:
 
 
 def _probed(row: WorkerView) -> str:
-    """What its URL answered, in one word."""
+    """Return the result of the worker's probe in one word."""
     if row.probe is None:
         return "–"
     return {True: "healthy", False: "unhealthy", None: "unknown"}[row.probe.is_healthy]
@@ -74,7 +74,7 @@ def _probed(row: WorkerView) -> str:
 @worker.command()
 @click.argument("worker_id")
 def show(worker_id: str) -> None:
-    """Show one worker and what it holds."""
+    """Show one worker and its running tasks."""
     from holdfast.operations.workers import OfWorker, show_worker
 
     shell = the_shell()
@@ -122,7 +122,7 @@ def _held_columns() -> list[Column[HeldTask]]:
 @click.argument("worker_id")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def drain(worker_id: str, reason: str) -> None:
-    """Ask a worker to finish what it holds and take no more."""
+    """Ask a worker to finish its running tasks and claim no more."""
     from holdfast.operations import workers
 
     shell = the_shell()

@@ -1,4 +1,4 @@
-"""The command tree: groups that import their commands when used, and options that every command takes."""
+"""The command tree: groups that import their commands on use, and the common options of every command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Command(click.Command):
-    """A command that also takes the common options, wherever on the line they stand."""
+    """A command that also takes the common options, in any position."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +35,10 @@ class Group(click.Group):
 
 
 class Root(click.Group):
-    """The root: names, homes and summaries of all commands; importing happens on use. Errors end here."""
+    """The root group: names, modules and summaries of all commands.
+
+    It imports a command on use, and handles all errors.
+    """
 
     def __init__(self, *args: Any, homes: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,7 +90,7 @@ class Root(click.Group):
 
 
 def common_options() -> list[click.Parameter]:
-    """`--url`, `-o`, `--utc`, `--no-color`; each told to the shell, none passed to the command."""
+    """Return `--url`, `-o`, `--utc` and `--no-color`; each is set on the shell, none is passed to the command."""
     return [
         click.Option(
             ["--url"],

@@ -1,4 +1,4 @@
-"""What the shell may complete: names of queues, actions and flows, ids of tasks and runs; asked in a moment at most."""
+"""Shell completion: names of queues, actions and flows, ids of tasks and runs, within a time limit."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ COMPLETE_SECONDS_MAX = 2.0
 
 
 def queue_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of queues."""
+    """Complete names of queues."""
     return _ask(ctx, _queues, incomplete)
 
 
 def action_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of declared actions."""
+    """Complete names of declared actions."""
     return _ask(ctx, _actions, incomplete)
 
 
 def flow_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of flows."""
+    """Complete names of flows."""
     return _ask(ctx, _flows, incomplete)
 
 
 def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of schedules."""
+    """Complete names of schedules."""
     return _ask(ctx, _schedules, incomplete)
 
 
 def webhook_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of webhooks."""
+    """Complete names of webhooks."""
     return _ask(ctx, _webhooks, incomplete)
 
 
@@ -47,17 +47,17 @@ async def _webhooks(operation_client: OperationClient) -> list[str]:
 
 
 def task_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids of the newest tasks."""
+    """Complete ids of the newest tasks."""
     return _ask(ctx, _tasks, incomplete)
 
 
 def run_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids of the newest runs."""
+    """Complete ids of the newest runs."""
     return _ask(ctx, _runs, incomplete)
 
 
 def fingerprints(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Groups of dead letters."""
+    """Complete fingerprints of dead letter groups."""
     return _ask(ctx, _fingerprints, incomplete)
 
 
@@ -110,7 +110,7 @@ async def _fingerprints(operation_client: OperationClient) -> list[str]:
 def _ask(
     ctx: click.Context, read: Callable[[OperationClient], Coroutine[Any, Any, list[str]]], incomplete: str
 ) -> list[str]:
-    """Completion is a courtesy: whatever goes wrong, it offers nothing and says nothing."""
+    """Return completions, or none after any error: completion is optional and must not print."""
     from holdfast.cli.ui.shell import Shell
 
     async def names() -> list[str]:
@@ -122,6 +122,6 @@ def _ask(
 
     try:
         found = asyncio.run(in_time())
-    except Exception:  # noqa: BLE001 - a broken completion must not litter somebody's prompt
+    except Exception:  # noqa: BLE001 - an error in completion must not write to the user's prompt
         return []
     return [name for name in found if name.startswith(incomplete)]

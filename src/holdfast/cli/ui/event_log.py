@@ -1,6 +1,6 @@
-"""A readable log of what happens to tasks, while everything runs: a line for each, or counts when there are many.
+"""A readable live log of task events: one line per event, or counts when there are many.
 
-Follows the recorded events in a thread of its own. A database that is away for a moment costs nothing but the pause.
+It follows the recorded events in its own thread. An outage of the database only delays it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class LiveLog:
         self._following: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Follow from now on."""
+        """Follow events from now on."""
         self._thread.start()
         self._ready.wait(10)
 
     def close(self) -> None:
-        """Print what is still to be told, then stop."""
+        """Print the remaining events, then stop."""
         if self._following is not None:
             self._loop.call_soon_threadsafe(self._following.cancel)
         self._thread.join(timeout=5)
@@ -97,7 +97,7 @@ class LiveLog:
 
 
 def _worth_telling(events: list[Event]) -> list[Event]:
-    """A start is news only while nothing else is known of that attempt; a loss is told by what followed."""
+    """Drop the start of an attempt whose end is also in the list."""
     ended = {(event.task_id, event.attempt) for event in events if event.kind != "task.started"}
     return [event for event in events if event.kind != "task.started" or (event.task_id, event.attempt) not in ended]
 

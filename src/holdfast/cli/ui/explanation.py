@@ -1,4 +1,4 @@
-"""How an explanation is printed: the headline, what was checked, the evidence, and what to type."""
+"""Output of an explanation: the headline, the checks, the evidence, and suggested commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same to several, by their ids: each gets its turn whatever became of the others, and each is told."""
+"""One operation on several ids: a failure of one does not stop the others, and each result is reported."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def for_each_id(
     name: str,
     talk: Callable[[str], str] | None = None,
 ) -> int:
-    """Steer one after the other, tell the state that each has then, and give the exit code.
+    """Apply `steer` to each id, print each resulting state, and return the exit code.
 
-    A refusal is told and counts at the end: alone with its own code, among several as a conflict. In JSON, `name` is
-    what the id is called. Trouble that would meet all the others too ends it, after what was done has been told.
+    A refusal is printed and decides the exit code: its own code for a single id, a conflict for several. In JSON,
+    `name` is the key of the id. An error that would affect all ids ends the loop, after the results so far are printed.
     """
     told: list[dict[str, str]] = []
     codes: list[int] = []
@@ -46,7 +46,7 @@ async def for_each_id(
                     if talk is not None:
                         shell.talk(talk(state))
     finally:
-        # Also what was done before the way to the database broke.
+        # Print also the results from before a lost connection.
         if shell.is_json and told and not is_one:
             emit_json(told)
     if codes:

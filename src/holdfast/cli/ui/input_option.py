@@ -1,4 +1,4 @@
-"""Input as people type it: a JSON object, a file, standard input, or key=value."""
+"""Parsing of input on the command line: a JSON object, a file, standard input, or key=value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def object_of(given: str) -> dict[str, Any]:
 
 
 def value_of(given: str, *, option: str = "--input") -> Any:
-    """Read an option that may be any JSON: as it is, @file or - for stdin."""
+    """Read an option that may be any JSON value: literal, @file or - for stdin."""
     import msgspec
 
     text = given.encode("utf-8", "surrogateescape")
@@ -45,7 +45,7 @@ def value_of(given: str, *, option: str = "--input") -> Any:
 
 
 def pairs_of(pairs: Iterable[str]) -> dict[str, Any]:
-    """Read `key=value`: a value that is JSON is taken as such, any other as text."""
+    """Read `key=value` pairs: a value that is valid JSON is decoded, any other is text."""
     import msgspec
 
     found: dict[str, Any] = {}

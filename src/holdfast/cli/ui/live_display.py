@@ -1,4 +1,4 @@
-"""Work that something goes beside while it lasts, such as a screen that is drawn anew: an error of either ends both."""
+"""Concurrent execution of work and a live display; an error of either ends both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def run_with_display(work: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, NoReturn]) -> T:
-    """The result of the work. What goes beside it never ends by itself; if it fails, nobody would see it otherwise."""
+    """Return the result of the work. The display never ends by itself; if it fails, its error is raised."""
     working, attending = asyncio.create_task(work), asyncio.create_task(beside)
     try:
         await asyncio.wait((working, attending), return_when=asyncio.FIRST_COMPLETED)

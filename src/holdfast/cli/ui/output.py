@@ -1,6 +1,6 @@
-"""Print data: a table for people, tab-separated lines for pipes, JSON for programs. One place decides which.
+"""Output of data: a table for people, tab-separated lines for pipes, JSON for programs, decided in one function.
 
-JSON is written as encoded, never wrapped or coloured. What came from users cannot command the terminal.
+JSON is written as encoded, never wrapped or coloured. Control characters in user data are removed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def state_column(text: Callable[[Any], str] = lambda row: state_text(row.state)) -> Column[Any]:
-    """The column of states: a sign, a word and its hue for people, the word alone for pipes."""
+    """Return the state column: an icon, a word and a colour for people, the word alone for pipes."""
     return Column(title="STATE", text=text, plain=lambda row: row.state, hue=lambda row: hue(row.state))
 
 
 def emit_rows(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]], *, empty: str) -> None:
-    """Print a list in the chosen form; an empty one is `[]` in JSON and a sentence on stderr otherwise."""
+    """Print a list in the chosen format; an empty one is `[]` in JSON and a sentence on stderr otherwise."""
     if shell.is_json:
         emit_json(rows)
         return
@@ -42,7 +42,7 @@ def emit_rows(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]], *, 
 
 
 def emit_json(value: Any) -> None:
-    """Print one JSON value, indented for reading, on stdout."""
+    """Print one JSON value, indented, on stdout."""
     import msgspec
 
     encoded = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
@@ -54,7 +54,7 @@ SVG_HELP = "Write an SVG to this file; - is stdout."
 
 
 def write_svg(shell: Shell, file: Path, text: str) -> None:
-    """Write a picture where it was asked for."""
+    """Write an SVG to a file or to stdout."""
     if str(file) == "-":
         click.echo(text, nl=False)
         return
@@ -96,10 +96,10 @@ def _emit_table(shell: Shell, rows: Sequence[T], columns: Sequence[Column[T]]) -
 
 
 def table_of(rows: Sequence[T], columns: Sequence[Column[T]]) -> FittedTable[T]:
-    """A table for a rich console."""
+    """Return a table for a rich console."""
     return FittedTable(rows, columns)
 
 
 def _width() -> int | None:
-    """Somebody who writes a table to a file wants whole cells, not those of an 80-column terminal."""
+    """Return the table width: a table written to a file keeps whole cells, not those of an 80-column terminal."""
     return None if sys.stdout.isatty() else 250

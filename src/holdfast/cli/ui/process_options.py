@@ -1,4 +1,4 @@
-"""What `work`, `server`, `dev` and `attach` share: their options, declared once."""
+"""Options that `work`, `server`, `dev` and `attach` share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerGroup:
-    """Whose actions to run, and with how many hands, as typed; None where the setting or every queue counts."""
+    """Whose actions to run, and with how many processes and slots, as typed.
+
+    None stands for the setting or every queue.
+    """
 
     app_ref: str
     packs: Sequence[str]
@@ -43,7 +46,7 @@ def pack_option(command: F) -> F:
 
 
 def crew_options(command: F) -> F:
-    """The argument and the options that make a `WorkerGroup`."""
+    """Add the argument and the options of a `WorkerGroup`."""
     app = click.argument("app_ref", metavar="[APP]", required=False, default="")
     processes = click.option(
         "--processes", type=click.IntRange(1, 1024), help="Worker processes.  [default: the setting, 1]"
@@ -65,7 +68,7 @@ def unsafe_option(command: F) -> F:
 
 
 def folders(packs: Sequence[str]) -> list[str]:
-    """Each pack by its own folder; one that is none is left for its loader to complain about."""
+    """Return the folder of each pack. A path without a pack is kept, so that its loader reports it."""
     if not packs:
         return []
     from holdfast.authoring.packs.load import find_packs
@@ -74,7 +77,7 @@ def folders(packs: Sequence[str]) -> list[str]:
 
 
 def with_code(crew: WorkerGroup, settings: Settings) -> Settings:
-    """The settings, with what the app's code says of them. A typing mistake shows here, before a database starts."""
+    """Return the settings merged with those in the app's code. An invalid app fails here, before a database starts."""
     from holdfast.authoring.app_settings import settings_for
     from holdfast.authoring.loader import load_app
 

@@ -1,4 +1,4 @@
-"""Retry quotas as people type them: `--retries 100/1m --retry-share 20%`, for one queue or all of them together."""
+"""Options for retry quotas: `--retries 100/1m --retry-share 20%`, for one queue or all of them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NONE = "none"
 
 
 def said(text: str | None) -> Any:
-    """An option as it goes to the desk: not given leaves a limit alone, `none` lifts it."""
+    """Return an option's value for the operation: an omitted one is unset, `none` removes the limit."""
     from msgspec import UNSET
 
     if text is None:

@@ -1,7 +1,7 @@
-"""What every command shares: the options given, the way to the database, and how mistakes are told.
+"""What every command shares: the common options, clients, and error output.
 
-Data goes to stdout, talk to stderr. An error says what happened and what to do, with its code; the exit code tells a
-script which kind it was. Nothing heavy is imported before a command needs it.
+Data goes to stdout, messages to stderr. An error says what happened and what to do, with its code; the exit code
+identifies its kind for scripts. Heavy modules are imported only when a command needs them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OK, FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT, TIMEOUT = range(7)
 """The exit codes."""
 
 INTERRUPTED = 130
-"""What shells say of a program that Ctrl-C ended; no outcome of what it waited for."""
+"""The exit code by which shells report Ctrl-C; it says nothing about the outcome of what the command waited for."""
 
 TABLE, JSON, PLAIN = "table", "json", "plain"
 
@@ -46,7 +46,7 @@ class Shell:
         self.utc = False
         self.wants_colour: bool | None = None
         self.options: frozenset[str] = frozenset()
-        """What the command that runs takes, as it is typed."""
+        """The options of the running command, as they are typed."""
 
     @property
     def is_json(self) -> bool:
@@ -54,11 +54,11 @@ class Shell:
 
     @property
     def is_table(self) -> bool:
-        """A table only where somebody looks, or asked for one."""
+        """Whether to print tables: on a terminal, or on request."""
         return self.output == TABLE or (self.output is None and sys.stdout.isatty())
 
     def has_colour(self, stream: Any = None) -> bool:
-        """Colour on a terminal only, unless NO_COLOR or --no-color say otherwise."""
+        """Return whether to use colour: only on a terminal, unless NO_COLOR or --color/--no-color say otherwise."""
         if self.wants_colour is not None:
             return self.wants_colour
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -71,13 +71,13 @@ class Shell:
         return Settings.load(os.environ, url=self.url, **overrides)
 
     def client(self) -> Client:
-        """A client of the database itself, for what no desk offers."""
+        """Return a client with direct database access, for commands without an operation."""
         from holdfast.client.client import Client
 
         return Client(self.settings(), {})
 
     def operation_client(self) -> OperationClient:
-        """Where to ask: a server if the URL is that of one, else the database itself."""
+        """Return a client for a server if the URL is a server's, else for the database."""
         from holdfast.net.server_url import is_server
 
         settings = self.settings()
@@ -92,13 +92,13 @@ class Shell:
         return LocalClient(Client(settings, {}), actor())
 
     def retrying_client(self, timeout: str | None = None) -> OperationClient:
-        """The same for those who look on: an absence is told, and waited for if anybody answered before."""
+        """Return a client for watching: outages are reported, and waited out after the first response."""
         from holdfast.operations.retrying_client import RetryingClient
 
         return RetryingClient(self.operation_client(), self.talk, timeout)
 
     def ask(self, operation: Operation[Any, A], asked: Any) -> A:
-        """Ask for one operation."""
+        """Execute one operation."""
 
         async def once() -> A:
             async with self.operation_client() as operation_client:
@@ -107,7 +107,7 @@ class Shell:
         return self.run(once())
 
     def ask_all(self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]) -> list[T]:
-        """Ask for a list of names, page after page."""
+        """Return all rows of a list of names, page by page."""
 
         async def pages() -> list[T]:
             async with self.operation_client() as operation_client:
@@ -118,7 +118,7 @@ class Shell:
     def ask_enough(
         self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]
     ) -> tuple[list[T], str | int | None]:
-        """Ask for a page and, while it is short, for those behind it; also says where the rest begins."""
+        """Return rows of as many pages as the limit needs, and where the rest begins."""
 
         async def pages() -> tuple[list[T], str | int | None]:
             async with self.operation_client() as operation_client:
@@ -132,13 +132,13 @@ class Shell:
         return asyncio.run(work)
 
     def talk(self, message: str, *, bold: bool = False) -> None:
-        """Say something to the person, beside the data."""
+        """Print a message to stderr, separate from the data."""
         styled = click.style(message, bold=True) if bold and self.has_colour(sys.stderr) else message
         click.echo(styled, err=True, color=self.has_colour(sys.stderr))
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Show on a terminal that something takes its time."""
+        """Show on a terminal that something takes time."""
         if self.is_json or not sys.stderr.isatty():
             yield
             return
@@ -149,7 +149,7 @@ class Shell:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Let what other people's code prints go to stderr where a program may read stdout, which is for data."""
+        """Redirect prints of user code to stderr where a program may read stdout."""
         if self.is_table:
             yield
             return
@@ -157,14 +157,14 @@ class Shell:
             yield
 
     def load_app(self, ref: str, packs: Sequence[str] = ()) -> App:
-        """The app that was named; what it prints while it loads is no data."""
+        """Load an app; what it prints while loading is not data."""
         from holdfast.authoring.loader import load_app
 
         with self.aside():
             return load_app(ref, packs)
 
     def tell_error(self, error: HoldfastError) -> int:
-        """Report an error on stderr and give its exit code."""
+        """Print an error to stderr and return its exit code."""
         detail, advice = self._as_typed(error.detail), self._as_typed(error.advice)
         if self.is_json:
             body = {"error": {**error.fields, "code": error.code, "detail": detail, "advice": advice}}
@@ -177,7 +177,7 @@ class Shell:
         return exit_code(error)
 
     def _as_typed(self, text: str) -> str:
-        """A message in the words of the command: a field of an operation, in backticks, is an option here."""
+        """Return a message with fields of an operation, in backticks, replaced by the options of the command."""
 
         def typed(found: re.Match[str]) -> str:
             option = f"--{found[1].replace('_', '-')}"
@@ -186,7 +186,7 @@ class Shell:
         return re.sub(r"`([a-z_]+)`", typed, text)
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before destructive work; without a terminal only --yes will do."""
+        """Ask before destructive work; without a terminal, --yes is required."""
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -196,7 +196,7 @@ class Shell:
 
 
 def exit_code(error: HoldfastError) -> int:
-    """Which kind of mistake it was, for scripts."""
+    """Return the exit code for the kind of error."""
     if error.category == "auth":
         return AUTH
     match error:
@@ -213,7 +213,7 @@ def exit_code(error: HoldfastError) -> int:
 
 
 def the_shell() -> Shell:
-    """The shell of the running command."""
+    """Return the shell of the running command."""
     shell = click.get_current_context().find_root().obj
     assert isinstance(shell, Shell)
     return shell
@@ -222,7 +222,7 @@ def the_shell() -> Shell:
 async def all_of(
     operation_client: OperationClient, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
 ) -> list[T]:
-    """Every row of a list that is read in pages, each `after` the one before."""
+    """Return every row of a list that is read in pages, each `after` the previous."""
     import msgspec
 
     found: list[T] = []
@@ -237,7 +237,7 @@ async def all_of(
 async def enough_of(
     operation_client: OperationClient, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
 ) -> tuple[list[T], str | int | None]:
-    """Rows of pages, each behind the one before, until there are as many as asked for or no more."""
+    """Return rows of consecutive pages until the limit or the end is reached, and the next cursor."""
     import msgspec
 
     cursor = "before" if "before" in operation.other_fields else "after"
@@ -251,12 +251,12 @@ async def enough_of(
 
 
 def actor() -> str:
-    """Who types, as others will read it."""
+    """Return the user's name as the audit log shows it."""
     return f"cli:{user_name()}"
 
 
 def user_name() -> str:
-    """The name of whoever types."""
+    """Return the name of the user."""
     import getpass
 
     try:

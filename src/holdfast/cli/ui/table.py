@@ -1,8 +1,8 @@
-"""How a table fits a terminal: ids, states and queues stay whole, the note gives way first.
+"""Layout of a table on a terminal: ids, states and queues stay whole, the note shrinks first.
 
-A column is whole unless it says otherwise. `stretch` is the note: it gives way first. `shrinks` is for other long text.
-`optional` columns are left out, the last one first, where the rest would not fit. What is still too wide is printed
-wider than the terminal, because half an id is of no use.
+A column stays whole unless declared otherwise. `stretch` marks the note, which shrinks first; `shrinks` marks other
+long text. `optional` columns are dropped, the last one first, if the others do not fit. A table that is still too wide
+is printed wider than the terminal, because a truncated id is useless.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXT_FLOORS = (16, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column(Generic[T]):
-    """One column: its title, and the text and hue of a row there. `plain` differs where pipes want raw values."""
+    """One column: its title, and a row's text and colour. `plain` is the raw value for pipes, where it differs."""
 
     title: str
     text: Callable[[T], str]
@@ -39,14 +39,14 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedColumn:
-    """A column that is shown, by its place among all, and its width."""
+    """A visible column: its index among all columns, and its width."""
 
     place: int
     width: int
 
 
 def fitted(columns: Sequence[Column[Any]], naturals: Sequence[int], room: int) -> list[FittedColumn]:
-    """Which columns are shown in so much room, and how wide each is; `naturals` are their widths if nothing is cut."""
+    """Return the columns that fit and their widths; `naturals` are the widths without truncation."""
     shown = list(range(len(columns)))
     while True:
         widths = _shrunk(columns, naturals, shown, room)
@@ -81,7 +81,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 class FittedTable(Generic[T]):
-    """A table for a rich console that fits itself to the width it is printed at. Cells are text, never markup."""
+    """A table for a rich console that fits itself to the console's width. Cells are text, never markup."""
 
     def __init__(self, rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
         self._columns = columns
@@ -120,5 +120,5 @@ class FittedTable(Generic[T]):
 
 
 def _wide(console: Console, table: Any, width: int) -> Iterator[Any]:
-    """Render at a width that may be more than the terminal has."""
+    """Render at a width that may exceed the terminal's."""
     yield from console.render(table, console.options.update(width=width, max_width=width))

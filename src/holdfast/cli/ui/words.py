@@ -1,4 +1,4 @@
-"""How states, ages and counts look on a terminal: an icon and a word always, a hue where there is colour."""
+"""Text for states, ages and counts on a terminal: always an icon and a word, with a colour where available."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from holdfast.core.drawing.state_style import look_of
 from holdfast.core.values.duration import human
 
 TERMINAL_HUES = {"neutral": "", "running": "blue", "attention": "yellow", "succeeded": "cyan", "failed": "red"}
-"""The hues of `holdfast.core.drawing.state_style` in the colours that every terminal has."""
+"""The colours of `holdfast.core.drawing.state_style` as basic terminal colours."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def state_text(state: str, attempt: str = "") -> str:
-    """`↻ retrying 2/4`."""
+    """Return for example `↻ retrying 2/4`."""
     return f"{icon(state)} {state}{f' {attempt}' if attempt else ''}"
 
 
@@ -24,12 +24,12 @@ def icon(state: str) -> str:
 
 
 def hue(state: str) -> str:
-    """The colour of a state; neutral ones have none."""
+    """Return the colour of a state; empty for neutral states."""
     return TERMINAL_HUES[look_of(state).hue]
 
 
 def strip_control_chars(text: object) -> str:
-    """Text of unknown origin without anything a terminal would obey."""
+    """Remove control characters from text of unknown origin."""
     return _CONTROL.sub("�", str(text))
 
 
@@ -38,7 +38,7 @@ def one_line(text: object) -> str:
 
 
 def age(then: datetime | None, at: datetime | None = None) -> str:
-    """`3m 04s ago`, or a dash."""
+    """Return for example `3m 04s ago`, or a dash."""
     if then is None:
         return "–"
     seconds = ((at or datetime.now(UTC)) - then).total_seconds()
@@ -50,14 +50,14 @@ def lasted(start: datetime | None, end: datetime | None) -> str:
 
 
 def moment(instant: datetime | None, *, utc: bool) -> str:
-    """An instant in local time, or UTC where asked for."""
+    """Return an instant in local time, or in UTC."""
     if instant is None:
         return "–"
     return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if utc else f"{instant.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def compact(number: int | None, *, is_partial: bool = False) -> str:
-    """`12.4k`; a count that may be short carries a plus."""
+    """Return for example `12.4k`; a count that may be too low gets a plus."""
     if number is None:
         return "–"
     plus = "+" if is_partial else ""
@@ -70,10 +70,10 @@ def compact(number: int | None, *, is_partial: bool = False) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 worker`, `2 workers`."""
+    """Return `1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def a_or_an(noun: str) -> str:
-    """`a viewer`, `an operator`."""
+    """Return `a viewer`, `an operator`."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,7 +1,8 @@
-"""The door: says who asks before anything else of a request is read, and writes down who was turned away.
+"""The authenticator: identifies the caller before anything else of a request is read, and records refusals.
 
-A caller is known by an API token, by an ID token of a member, by the capability token of one attempt, or, on a machine
-of one's own, by name. An `authorization` header decides alone: a wrong one is not made good by anything beside it.
+A caller is identified by an API token, by an ID token of a member, by the capability token of one attempt, or, on a
+developer's own machine, by name. If there is an `authorization` header, it alone decides: no other credential makes up
+for a wrong one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ DENIALS_MAX = 10_000
 
 
 class Authenticator:
-    """One per server. What it remembers is only for speed and against floods."""
+    """Identifies callers. One per server; its memory only saves queries and limits floods."""
 
     def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
@@ -55,12 +56,12 @@ class Authenticator:
         self._denials: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     async def require_some_identity(self) -> None:
-        """Refuse to listen on a network where nobody could ever say who they are."""
+        """Refuse to listen on a network if no caller could ever authenticate."""
         has_identity = bool(self._providers) or await has_token(self._engine.database)
         require_some_identity(self._engine.settings, has_identity=has_identity)
 
     async def caller(self, request: Request) -> Caller:
-        """Who asks; `Unauthorized` if nobody known does, `Forbidden` for somebody who signed in and is no member."""
+        """Return the caller. Raise `Unauthorized` without valid credentials, `Forbidden` for a signed-in non-member."""
         given = request.headers.getlist("authorization")
         if not given:
             if (found := developer(request, self._engine.settings)) is not None:
@@ -76,14 +77,14 @@ class Authenticator:
         return await self._bearer(credential, address)
 
     def peer(self, request: Request) -> str:
-        """The address that asks, as far as it can be believed."""
+        """Return the client's address, as far as it can be trusted."""
         return self._proxies.peer(request)
 
     async def close(self) -> None:
         await self._id_tokens.close()
 
     async def _attempt(self, credential: str, address: str) -> Caller:
-        """Whoever runs one attempt. Believed by its signature, while the token it was claimed with is in use."""
+        """Return the caller for one attempt. The signature proves it, while the token it was claimed with is valid."""
         found = await self.capabilities.unseal(credential)
         if found is None:
             self._tries.spend(address)
@@ -99,7 +100,7 @@ class Authenticator:
         )
 
     async def _require_in_use(self, token_id: str) -> None:
-        """`Unauthorized` if the API token that an attempt was claimed with expired or was revoked."""
+        """Raise `Unauthorized` if the API token that an attempt was claimed with expired or was revoked."""
         key, at = f"id {token_id}".encode(), self._clock()
         if self._known.fresh(key, at) is not None:
             return
@@ -111,7 +112,7 @@ class Authenticator:
         digest = sha256(credential.encode()).digest()
         if (caller := self._known.fresh(digest, self._clock())) is not None:
             return caller
-        # Once for all who present it meanwhile.
+        # Check a credential once for all concurrent requests that present it.
         if (looking := self._looking.get(digest)) is None:
             made_out = self._make_out(digest, credential, address)
             looking = self._looking[digest] = asyncio.create_task(made_out, name="holdfast-door")
@@ -119,7 +120,7 @@ class Authenticator:
         return await asyncio.shield(looking)
 
     async def _make_out(self, digest: bytes, credential: str, address: str) -> Caller:
-        """Look a credential up, which costs its address a try if it is wrong, and was not right a moment ago."""
+        """Check a credential. A wrong one costs its address an attempt, unless it was valid a moment ago."""
         at = self._clock()
         if digest in self._known:
             try:
@@ -164,7 +165,7 @@ class Authenticator:
         return Unauthorized(detail, advice=advice)
 
     async def denied(self, caller: Caller, route: str, access: Access, error: Forbidden) -> None:
-        """Write into the audit log that somebody known was refused; each of them once a minute for each route."""
+        """Record a refused caller in the audit log, at most once a minute per caller and route."""
         key, at = (f"{caller.tenant_id} {caller.actor}", route), self._clock()
         if access in UNPRIVILEGED or at - self._denials.get(key, float("-inf")) < DENIAL_SECONDS:
             return
@@ -182,5 +183,5 @@ class Authenticator:
 
 
 def _is_id_token(credential: str) -> bool:
-    """Whether a text has the shape of an ID token."""
+    """Return whether a text has the shape of an ID token."""
     return credential.count(".") == 2

@@ -1,4 +1,4 @@
-"""Who asks: the caller of a request as the door made them out, and whether they may."""
+"""The caller of a request as the authenticator identified it, and what it may do."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["NOBODY", "Access", "Caller", "authorize"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody known: their name in the audit log, their tenant, and what they may do."""
+    """An authenticated caller: the name in the audit log, the tenant, and the permissions."""
 
     actor: str
     tenant_id: int
     may: frozenset[Access]
     queues: frozenset[str] | None = None
-    """The only queues this worker may serve; without it, all."""
+    """The only queues this worker may serve; None for all."""
     token_id: str = ""
-    """The API token they came with, or, for whoever runs an attempt, the one it was claimed with."""
+    """The API token of the caller or, for the caller of one attempt, the token it was claimed with."""
     attempt: tuple[int, int] | None = None
-    """The only (task, attempt) this caller may speak for; without it, any whose lease it can show."""
+    """The only (task, attempt) this caller may act for; None for any whose lease it can prove."""
 
     def require_attempt(self, task_id: int, attempt: int) -> None:
-        """Refuse to speak for another attempt than one's own."""
+        """Raise `Forbidden` if the caller may act only for another attempt."""
         if self.attempt is not None and self.attempt != (task_id, attempt):
             raise Forbidden(
                 f"This capability token is not of attempt {attempt} of task {task_id}.",
@@ -40,7 +40,7 @@ class Caller:
         return WorkerRight(queues=self.queues, token_id=self.token_id)
 
     def served(self, queues: Sequence[str] | None) -> Sequence[str] | None:
-        """The queues a worker means: those it names, else all that it may serve."""
+        """Return the queues a worker serves: those it names, else all that it may serve."""
         if self.queues is None:
             return queues
         if queues is None:
@@ -53,7 +53,7 @@ NOBODY = Caller(actor="", tenant_id=0, may=frozenset({Access.PUBLIC}))
 
 
 def authorize(caller: Caller, access: Access) -> Caller:
-    """The caller, if they may; `Forbidden` if not."""
+    """Return the caller if it has this access; raise `Forbidden` if not."""
     if access not in caller.may:
         raise Forbidden(f"{caller.actor} may not do this.", needs=access.value)
     return caller

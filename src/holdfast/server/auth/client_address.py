@@ -1,4 +1,4 @@
-"""Addresses: where a server may listen, and whose tries are counted together."""
+"""Addresses: where a server may listen, and which clients share a login throttle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.settings.settings import Settings
 
 
 def require_safe_address(settings: Settings) -> None:
-    """Refuse to offer development sign-in to a network."""
+    """Refuse to expose development sign-in to a network."""
     exposed = [host for host in hosts_of(settings) if not is_loopback(host)]
     if settings.is_local and exposed:
         raise InvalidSettings(
@@ -22,7 +22,7 @@ def require_safe_address(settings: Settings) -> None:
 
 
 def require_some_identity(settings: Settings, *, has_identity: bool) -> None:
-    """Refuse to listen on a network where nobody could ever say who they are."""
+    """Refuse to listen on a network if no caller could ever authenticate."""
     exposed = [host for host in hosts_of(settings) if not is_loopback(host)]
     if exposed and not has_identity:
         raise InvalidSettings(
@@ -34,12 +34,12 @@ def require_some_identity(settings: Settings, *, has_identity: bool) -> None:
 
 
 def hosts_of(settings: Settings) -> list[str]:
-    """Every address the server listens on."""
+    """Return every address the server listens on."""
     return [settings.host, *([settings.internal_address[0]] if settings.internal_address else [])]
 
 
 def host_in(header: str) -> str:
-    """The host of a Host header or an Origin, without its port."""
+    """Return the host of a Host or Origin header, without its port."""
     authority = header.rpartition("://")[2]
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
@@ -47,7 +47,7 @@ def host_in(header: str) -> str:
 
 
 def neighbourhood(peer: str) -> str:
-    """The address whose tries are counted together: one of IPv4, the usual share of one customer of IPv6."""
+    """Return the key for counting failed logins: an IPv4 address, or an IPv6 /64 network, usually one customer's."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Credentials that were right a moment ago, so that not every request costs a query. By digest, in memory, bounded.
+"""A cache of valid credentials, so that not every request costs a query. By digest, in memory, bounded.
 
-A credential is believed for some seconds and then looked at again: that is how long a revoked one may still open. One
-that was right before and is being looked at again does not count as somebody guessing.
+An entry is trusted for some seconds and then checked again: that is how long a revoked credential may still work.
+Checking a credential again that was valid before does not count as a failed login.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KEPT_MAX = 10_000
 
 
 class CredentialCache:
-    """Who was behind which credential, and when that was seen."""
+    """The caller behind each credential, and when it was checked."""
 
     def __init__(self, seconds: float, *, kept_max: int = KEPT_MAX) -> None:
         self._seconds, self._kept_max = seconds, kept_max
@@ -27,7 +27,7 @@ class CredentialCache:
         return digest in self._kept
 
     def fresh(self, digest: bytes, at: float) -> Caller | None:
-        """The caller, if it need not be looked up again yet."""
+        """Return the caller, if the entry is still fresh."""
         caller, seen = self._kept.get(digest, (None, 0.0))
         return caller if caller is not None and at - seen < self._seconds else None
 

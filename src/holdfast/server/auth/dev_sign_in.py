@@ -1,7 +1,8 @@
-"""Sign-in on a machine of one's own: `x-dev-user: anna` makes the caller `dev:anna`, who may do everything.
+"""Sign-in for development: `x-dev-user: anna` makes the caller `dev:anna`, who may do everything.
 
-It counts only where the server runs with ENV local, is bound to loopback, is asked on and from loopback under a
-loopback name, and nothing was forwarded or sent by somebody else's page. Elsewhere the header is ignored.
+It works only if the server runs with ENV local, is bound to loopback, receives the request on and from loopback under a
+loopback host name, and the request was neither forwarded nor sent by another site's page. Otherwise the header is
+ignored.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ FORWARDING = (
     "x-rewrite-url",
 )
 FORWARDING_PREFIXES = ("x-forwarded", "x-envoy-")
-"""What proxies add. One that adds none of it cannot be told from a program on this machine."""
+"""Headers that proxies add. A proxy that adds none of them cannot be distinguished from a local program."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
 
 
 def developer(request: Request, settings: Settings) -> Caller | None:
-    """The developer who asks, if every condition holds."""
+    """Return the developer who sent the request, if every condition holds."""
     given = request.headers.getlist(DEV_HEADER)
     if not settings.is_local or len(given) != 1 or not _NAME.fullmatch(given[0]):
         return None
@@ -50,7 +51,7 @@ def developer(request: Request, settings: Settings) -> Caller | None:
 
 
 def _is_at_home(request: Request) -> bool:
-    """Both ends of the connection, and the name it was asked under, are this machine's. Another name: DNS rebinding."""
+    """Return whether both ends and the host name are this machine's. Another name indicates DNS rebinding."""
     ends = (request.client.host if request.client else "", (request.scope.get("server") or ("",))[0])
     names = request.headers.getlist("host")
     return all(map(is_loopback, ends)) and len(names) == 1 and is_loopback(host_in(names[0]))
@@ -62,7 +63,7 @@ def _is_forwarded(request: Request) -> bool:
 
 
 def _is_a_page(request: Request) -> bool:
-    """Whether a page of somebody else, open in this machine's browser, asks."""
+    """Return whether another site's page, open in this machine's browser, sent the request."""
     origins = request.headers.getlist("origin")
     return any(not is_loopback(host_in(origin)) for origin in origins) or request.headers.get(
         "sec-fetch-site", "none"

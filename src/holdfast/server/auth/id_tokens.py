@@ -1,7 +1,7 @@
-"""ID tokens of OpenID Connect as they arrive: whose they are, after everything about them was checked.
+"""Verification of OpenID Connect ID tokens.
 
-The issuer a token names only chooses among those we believe; its key is looked up there, and nothing that the token
-brings along is followed.
+The issuer named in a token only selects one of the trusted providers. The key comes from that provider; no URL or key
+in the token is used.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from holdfast.core.identity.id_token import (
 from holdfast.server.auth.issuer_keys import KeyRing
 
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
-"""What a library may say of a token that somebody made to be odd: numbers without end, lists for texts, deep nests."""
+"""Errors that the library raises for malformed tokens: huge numbers, lists instead of text, deep nesting."""
 
 
 class IdTokens:
-    """The tokens of some providers."""
+    """Verifies the tokens of the configured providers."""
 
     def __init__(self, providers: Sequence[Provider], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rings = {one.issuer: KeyRing(one.keys_url, clock=clock) for one in providers}
         self._by_spelling = {spelling: one for one in providers for spelling in one.spellings}
 
     async def read(self, text: str) -> Person:
-        """Who signed in with this token; `Unauthorized` or `Forbidden` if nobody did."""
+        """Return the person who signed in with this token; raise `Unauthorized` or `Forbidden` if it is not valid."""
         try:
             seen = jwt.decode_complete(text, options={"verify_signature": False})
         except _UNREADABLE:

@@ -1,7 +1,7 @@
-"""The public keys of one issuer: fetched in a thread, kept, renewed when they are old or a token names a new one.
+"""The public keys of one issuer: fetched in a thread, cached, renewed when they are old or a token names a new one.
 
-At most one fetch a minute, whatever arrives. A fetch that fails, or brings nothing usable, changes nothing: the keys at
-hand stay good while the issuer's endpoint is down. The address is the settings' alone; no redirect is followed.
+At most one fetch per minute, whatever arrives. A fetch that fails or returns no usable key changes nothing: the cached
+keys stay valid while the issuer's endpoint is down. The URL comes from the settings alone; no redirect is followed.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ KEYS_MAX = 100
 RSA_BITS_MIN = 2048
 
 Keys = Mapping[tuple[str, str], Any]
-"""By key id and algorithm: a key can be used with its own algorithm only."""
+"""Keys by id and algorithm: a key can be used with its own algorithm only."""
 
 
 class KeyRing:
-    """The keys at one address."""
+    """The keys at one URL."""
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._url, self._clock = url, clock
         self._keys: Keys = {}
         self._fetched_at = self._asked_at = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
-        # A thread of its own: however busy those of the process are, people can sign in.
+        # A dedicated thread: people can sign in however busy the process's other threads are.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-keys")
 
     async def find(self, kid: str, algorithm: str) -> Any | None:
-        """The key of this name and algorithm; `Unavailable` if none could be fetched at all so far."""
+        """Return the key of this id and algorithm; raise `Unavailable` if no keys could be fetched so far."""
         at, found = self._clock(), self._keys.get((kid, algorithm))
         if (found is None or at - self._fetched_at >= OLD_SECONDS) and at - self._asked_at >= PAUSE_SECONDS:
             self._asked_at = at
@@ -63,7 +63,7 @@ class KeyRing:
         return self._keys.get((kid, algorithm))
 
     async def close(self) -> None:
-        """Wait for no fetch."""
+        """Cancel a running fetch and end the thread."""
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.gather(self._fetching, return_exceptions=True)
@@ -83,7 +83,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def fetch_keys(url: str) -> Keys:
-    """The usable keys at an address; `OSError` or `ValueError` if there are none."""
+    """Fetch the usable keys at a URL; raise `OSError` or `ValueError` if there are none."""
     until = time.monotonic() + FETCH_SECONDS
     request = Request(url, headers={"accept": "application/json", "user-agent": "holdfast"})
     body = bytearray()
@@ -103,7 +103,7 @@ def fetch_keys(url: str) -> Keys:
 
 
 def _usable(given: Any) -> tuple[tuple[str, str], Any] | None:
-    """A signing key of a kind we accept, under its name and algorithm."""
+    """Return a signing key of an accepted kind, with its id and algorithm."""
     if not isinstance(given, dict) or not isinstance(kid := given.get("kid"), str):
         return None
     match given:

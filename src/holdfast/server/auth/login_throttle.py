@@ -1,8 +1,8 @@
-"""Tries of addresses at the door: a credential that was wrong costs one, and who has none left is told to wait.
+"""A throttle for failed logins per client address: a wrong credential costs one attempt, and attempts refill with time.
 
-What is right always opens: behind one address, as behind a proxy, are many, and none of them can be shut out by what
-another presents. So a credential is looked up also where no try is left, only few of them at once; who guesses on is
-looked up late, and learns no more than before.
+A valid credential always works: many callers may share one address, as behind a proxy, and none of them can lock out
+the others. So a credential is checked even if no attempt is left, but only a few at once: a guesser is checked late and
+learns no more than before.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from holdfast.core.limits.token_bucket import TokenBucket
 from holdfast.errors import Unauthorized, Unavailable
 
 LATE_MAX = 2
-"""How many of those without a try left are looked up at once."""
+"""How many credentials of addresses without attempts are checked at once."""
 
 
 class LoginThrottle:
-    """What is left of them for each address."""
+    """The attempts left for each address."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._patience = TokenBucket()
-        # People apart from programs: what an issuer takes its time over holds up nobody else.
+        # People and programs have separate limits: a slow identity provider delays no program.
         self._late = {is_person: asyncio.Semaphore(LATE_MAX) for is_person in (False, True)}
 
     def spend(self, address: str) -> None:
-        """Count one try of an address; `Unavailable` if it made too many."""
+        """Count one failed attempt of an address; raise `Unavailable` if it made too many."""
         wait_seconds = self._patience.spend(address, self._clock())
         if wait_seconds:
             raise _too_many(wait_seconds)
 
     @asynccontextmanager
     async def one(self, address: str, *, is_person: bool = False) -> AsyncIterator[None]:
-        """Look one credential up in the block: where it raises `Unauthorized`, a try is lost, or there was none left.
+        """Check one credential in the block.
 
-        Paid before: a thousand at once are not better than one by one.
+        `Unauthorized` raised there costs an attempt, or reports that none was left.
+
+        The attempt is taken in advance and refunded: a thousand concurrent checks have no advantage over one by one.
         """
         wait_seconds = self._patience.spend(address, self._clock())
         if wait_seconds:
@@ -53,7 +55,7 @@ class LoginThrottle:
         except Unauthorized:
             raise
         except BaseException:
-            # Who is no member, and what could not be looked up, is not somebody guessing.
+            # A non-member, or a check that could not be completed, is not a guess.
             self._patience.refund(address, self._clock())
             raise
         else:

@@ -1,4 +1,4 @@
-"""The issuers that the settings name: Google by its client ids, and one other of one's own."""
+"""The identity providers that the settings name: Google by its client ids, and one other issuer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.settings.settings import AuthSettings
 
 
 def providers_of(auth: AuthSettings) -> tuple[Provider, ...]:
-    """Whom to believe; `InvalidSettings` for one that is only half described."""
+    """Return the trusted providers; raise `InvalidSettings` for an incomplete one."""
     named: list[tuple[str, tuple[str, ...], str | None]] = []
     if auth.google_client_ids:
         named.append((GOOGLE, auth.google_client_ids, auth.google_jwks_url))
@@ -29,7 +29,7 @@ def providers_of(auth: AuthSettings) -> tuple[Provider, ...]:
 
 
 def _require_safe(url: str) -> None:
-    """Keys that came over an open line would be anybody's."""
+    """Require HTTPS, except on loopback: keys from an unencrypted connection could be forged."""
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return

@@ -1,6 +1,6 @@
-"""Proxies that an operator trusts to say whose address a request came from. For limits of addresses, and for no more.
+"""Proxies that an operator trusts to report the client's address. Used for rate limits of addresses only.
 
-Nobody signs in by an address: development sign-in looks at the connection itself, whoever is trusted here.
+No authentication depends on an address: development sign-in checks the connection itself, whatever proxies are trusted.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """The networks they are in."""
+    """The networks of the trusted proxies."""
 
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def of(cls, given: Sequence[str]) -> Proxies:
-        """Those that the settings name; `InvalidSettings` for what is no network."""
+        """Return the proxies that the settings name; raise `InvalidSettings` for an invalid network."""
         return cls(tuple(_network(one) for one in given))
 
     def peer(self, request: Request) -> str:
-        """Who asks: the other end of the connection, or, as long as that is a proxy of ours, whom it names."""
+        """Return the client's address: the connection's peer or, if that is a trusted proxy, the address it reports."""
         peer = request.client.host if request.client is not None else ""
         if not self.networks or not self._hold(_address(peer)):
             return peer
         named = ",".join(request.headers.getlist(HEADER)).rsplit(",", HOPS_MAX)
         for text in reversed(named[-HOPS_MAX:]):
-            # Each proxy adds at the end whom it heard; what is before an unknown one was said by anybody.
+            # Each proxy appends the address it saw; entries before an untrusted one may be forged.
             if (address := _address(text.strip())) is None:
                 return peer
             peer = str(address)
@@ -52,7 +52,7 @@ class Proxies:
 
 
 def _address(text: str) -> Address | None:
-    """An address, with or without a port; an IPv4 one also where it is written as IPv6."""
+    """Parse an address with or without a port; an IPv4 address mapped to IPv6 is returned as IPv4."""
     for spelling in (text, host_in(text)):
         try:
             found = ipaddress.ip_address(spelling)

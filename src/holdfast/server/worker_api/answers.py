@@ -1,4 +1,4 @@
-"""What the worker contract answers to workers elsewhere, before it travels."""
+"""Results of the worker contract for remote workers, before they are encoded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.protocol.worker import HandedTask
 
 
 class RenewedLease(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_busy`: the lease was not extended, because another transaction holds its row; it is not lost."""
+    """A renewed lease. `is_busy`: it was not extended, because another transaction locks its row; it is not lost."""
 
     lease_expires_at: datetime
     cancel_requested: bool
@@ -21,8 +21,11 @@ class RenewedLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a whole batch. `lost`, `canceled` and `busy` are of what the worker said it holds; what is busy was
-    neither renewed nor lost."""
+    """The result of an exchange.
+
+    `lost`, `canceled` and `busy` refer to the tasks that the worker named as running; a busy one was neither renewed
+    nor lost.
+    """
 
     tasks: list[HandedTask]
     accepted: int
@@ -35,12 +38,12 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_silent(self) -> bool:
-        """Nothing that its worker has to know now."""
+        """Whether the result contains nothing that the worker has to know now."""
         return not (self.tasks or self.refused or self.lost or self.canceled or self.is_draining)
 
 
 class TakenTasks(NamedTuple):
-    """What one look at the database gave, and whether another could give more."""
+    """The result of one claim, and whether another could find more."""
 
     claimed: Sequence[Claimed]
     settled: Settled

@@ -1,4 +1,4 @@
-"""Reports of workers elsewhere, completed from the database: a policy to decide by, what of the budget is spent."""
+"""Reports of remote workers, completed from the database with the policy and the retries used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPEN_ATTEMPTS = sql("open_attempts")
 
 
 class CompletedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended, as its worker reports it, with what it said on the way as (kind, JSON)."""
+    """How an attempt ended, as its worker reports it, with its notes as (kind, JSON)."""
 
     task_id: int
     attempt: int
@@ -26,18 +26,21 @@ class CompletedReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     notes: Sequence[tuple[str, str]] = ()
     input: bytes | None = None
-    """What a node was given, for its dead letter."""
+    """The input of a node, for its dead letter."""
 
 
 class Reports:
-    """Makes reports that `settle` can judge."""
+    """Completes reports so that `settle` can decide them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._any_policy_id = 0
 
     async def prepare(self) -> None:
-        """A late report needs some policy to be decided by before the fence refuses it. Before any session is held."""
+        """Load the default policy, by which a late report is decided before the fence refuses it.
+
+        Call it before a session is acquired.
+        """
         if self._any_policy_id == 0:
             catalog = self._engine.catalog
             policy_id = await catalog.policy_id(self._engine.tenant_id, self._engine.policy_defaults.usual)
@@ -45,17 +48,17 @@ class Reports:
             self._any_policy_id = policy_id
 
     async def of(self, session: Session, dones: Sequence[CompletedReport]) -> list[Report]:
-        """Reports as `settle` judges them. One whose attempt is not open any more is refused there by its token."""
+        """Return reports for `settle`. A report whose attempt is no longer open is refused there by its token."""
         if not dones:
             return []
         known: dict[tuple[int, int], Any] = {}
-        # A completion is judged by its lease alone; only a breaker wants to know of which action it was.
+        # A completion is decided by its lease alone; only breakers need its action.
         if self._engine.catalog.guarded or any(type(done.outcome) is not Completed for done in dones):
             rows = await session.fetch(_OPEN_ATTEMPTS, [done.task_id for done in dones])
             known = {(row["task_id"], row["attempt"]): row for row in rows}
             lanes = {row["lane_id"] for row in rows}
             await self._engine.catalog.learn(lanes, {row["policy_id"] for row in rows}, session=session)
-            # Another server may have handed the task out, so what its claims learned of breakers is not known here.
+            # Another server may have handed out the task, so this server may not know its breaker yet.
             self._engine.catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
         return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]
 

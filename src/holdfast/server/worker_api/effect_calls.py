@@ -1,4 +1,4 @@
-"""Effects, steps and notes of attempts that run elsewhere: whose they are is read from the lease, not believed."""
+"""Effects, steps and notes of remote attempts. The attempt is identified by its lease, not by the request's claims."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Held = tuple[int, int, UUID]
 
 
 class RemoteEffects:
-    """The ledger of workers elsewhere, on one engine."""
+    """The effect store of remote workers, on one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class RemoteEffects:
         await keep_step(self._engine.database, sender.claimed, step)
 
     async def note(self, said: Sequence[tuple[Held, str, str]]) -> None:
-        """Keep what attempts said (lease, kind, JSON) while their leases are theirs; what comes late is dropped."""
+        """Store notes (lease, kind, JSON) of attempts that hold their leases; later notes are dropped."""
         columns: list[list[Any]] = [
             [held[0] for held, _, _ in said],
             [held[1] for held, _, _ in said],
@@ -62,7 +62,7 @@ class RemoteEffects:
             await self._engine.database.fetch(_ADD_NOTES, *columns)
 
     async def _sender(self, held: Held, what: str) -> Sender:
-        """Who speaks: the attempt that holds this lease. `LeaseLost` without one."""
+        """Return the attempt that holds this lease; raise `LeaseLost` if none does."""
         row = await self._engine.database.fetchrow(_LEASE_HOLDER, *held)
         task_id, attempt, token = held
         if row is None:

@@ -1,4 +1,4 @@
-"""Effects, steps and words of attempts that run elsewhere, each under the lease that proves who speaks."""
+"""Endpoints for effects, steps and notes of remote attempts, each authorized by the attempt's lease."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROGRESS_BYTES_MAX = 32 * 1024 * 1024
 
 
 async def open_effect(asked: ApiRequest) -> Response:
-    """The gate of one effect: open, or what came of it before."""
+    """Open the gate of one effect, or return its earlier result."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(WantedEffect, bytes_max=bytes_max + ENVELOPE_BYTES)
     if body.ordinal < 0 or body.ordinal >= 2**31:
@@ -62,7 +62,7 @@ async def open_effect(asked: ApiRequest) -> Response:
 
 
 async def answer_effect(asked: ApiRequest) -> Response:
-    """Keep the receipt of an effect, its refusal, or that nobody knows."""
+    """Record the receipt of an effect, its refusal, or that its outcome is unknown."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(EffectAnswer, bytes_max=bytes_max + ENVELOPE_BYTES)
     state = EffectState(body.state)
@@ -77,14 +77,14 @@ async def answer_effect(asked: ApiRequest) -> Response:
 
 
 async def recall_steps(asked: ApiRequest) -> Response:
-    """What earlier attempts of this task kept."""
+    """Return the steps that earlier attempts of this task recorded."""
     body = await asked.body(LeaseProof)
     steps = await asked.workers.effect_store.recall_steps(lease_of(body))
     return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
 
 
 async def keep_step(asked: ApiRequest) -> Response:
-    """Keep the result of one step for later attempts."""
+    """Record the result of one step for later attempts."""
     bytes_max = asked.engine.settings.limits.output_bytes_max
     body = await asked.body(KeptStep, bytes_max=2 * bytes_max + ENVELOPE_BYTES)
     step = StoredStep(
@@ -97,7 +97,7 @@ async def keep_step(asked: ApiRequest) -> Response:
 
 
 async def progress(asked: ApiRequest) -> Response:
-    """Keep what running attempts say; what comes after their lease is dropped, what comes twice is kept twice."""
+    """Record notes of running attempts. Notes after the lease's end are dropped; repeated notes are stored twice."""
     body = await asked.body(NotesRequest, bytes_max=PROGRESS_BYTES_MAX)
     if sum(len(spoken.events or ()) for spoken in body.notes) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
@@ -107,7 +107,7 @@ async def progress(asked: ApiRequest) -> Response:
 
 
 def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
-    """What stands for the arguments of a call: given, or made of them as Python workers do."""
+    """Return the digest of a call's arguments: the given one, or computed as Python workers do."""
     if given is None:
         return hashlib.sha256(_canonical(arguments, bytes_max)).digest()
     if len(given) != DIGEST_BYTES:

@@ -1,4 +1,4 @@
-"""The door for launched workers that reach the server and not the database: a one-shot token for a lease."""
+"""The endpoint for launched workers without database access: exchanges a one-shot token for a lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.server.worker_api.reports import worker_number
 
 
 async def attach(asked: ApiRequest) -> Response:
-    """Swap a one-shot token for the lease of the attempt it was made for."""
+    """Exchange a one-shot token for the lease of the attempt it was made for."""
     body = await asked.body(Attach)
     tasks = await asked.workers.attach(
         worker_number(body.worker_id),

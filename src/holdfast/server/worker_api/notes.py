@@ -1,6 +1,6 @@
-"""What attempts elsewhere say while they run, as notes: log lines and progress, and anything else as a log line.
+"""Notes of remote attempts: log lines and progress, and any other event as a log line.
 
-Nothing that a worker says beside its result costs it the result; only what is too large is refused.
+An event that is malformed never costs an attempt its result; only an event that is too large is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EVENTS_MAX = 1_000
 
 
 def notes_of(events: Iterable[Any] | None) -> Iterator[tuple[str, str]]:
-    """Events as notes: kind and JSON. Where there is none, as for null, there is no note."""
+    """Yield events as notes: kind and JSON. Null events are skipped."""
     for event in events or ():
         if event is not None:
             kind, detail = _note(event)
@@ -35,6 +35,6 @@ def _note(event: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _is_progress(detail: dict[str, Any]) -> bool:
-    """Whether what it says is done, and of how much, are numbers."""
+    """Return whether `done` and `total`, where present, are numbers."""
     amounts = [detail[name] for name in ("done", "total") if name in detail]
     return all(isinstance(one, int | float) and not isinstance(one, bool) for one in amounts)

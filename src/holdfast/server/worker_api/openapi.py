@@ -1,4 +1,4 @@
-"""The worker contract described, out of its routes and their types: as an OpenAPI document, and as a page."""
+"""The description of the worker contract, generated from its routes and their types: as OpenAPI, and as a page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ programs is at `/internal/openapi.json`, where workers are served. Fields beyond
 
 
 def contract() -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole OpenAPI document."""
     kinds = [kind for call in CALLS for kind in (call.takes, call.answers) if kind is not None]
     shown = [*map(_shown, kinds), ProblemBody]
     schemas, components = msgspec.json.schema_components(shown, ref_template=REF)
@@ -47,7 +47,7 @@ def contract() -> dict[str, Any]:
 
 @cache
 def _shown(kind: type) -> type:
-    """The type as it can be described: JSON that is taken over as it is may be anything, null unless said."""
+    """Return the type as OpenAPI can describe it: raw JSON fields become any value, null by default."""
     fields: list[Any] = []
     for field in msgspec.structs.fields(kind):
         inner = list[_shown(Completion)] if field.type == list[Completion] else field.type  # type: ignore[misc]

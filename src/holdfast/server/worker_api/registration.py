@@ -1,4 +1,4 @@
-"""Workers come and go: what they have to keep to, who they are, what their code says about its actions; and leave."""
+"""Registration of remote workers: the terms they must keep to, sign-on with their actions, and sign-off."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LABELS_BYTES_MAX = 8 * 1024
 
 
 async def terms(asked: ApiRequest) -> Response:
-    """What a worker has to keep to."""
+    """Return the lease times and limits that a worker must keep to."""
     worker, bounds = asked.engine.settings.worker, asked.engine.settings.limits
     return reply(
         Terms(
@@ -53,7 +53,7 @@ async def terms(asked: ApiRequest) -> Response:
 
 
 async def register(asked: ApiRequest) -> Response:
-    """A new incarnation of a worker, with what its code says about its actions."""
+    """Register a worker with what its code declares about its actions."""
     body = await asked.body(Register, bytes_max=REGISTER_BYTES_MAX)
     if not 1 <= body.slots <= SLOTS_MAX or max(len(body.actions), len(body.queues or ())) > NAMES_MAX:
         raise Invalid(
@@ -86,7 +86,7 @@ async def register(asked: ApiRequest) -> Response:
 
 
 async def _declare(asked: ApiRequest, body: Register, version: str) -> None:
-    """Keep what the worker's code says about its actions, all checked before the first is kept."""
+    """Store what the worker's code declares about its actions, after all of it was checked."""
     if unnamed := {one.action for one in body.declares} - set(body.actions):
         raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
     await _require_own(asked, body)
@@ -98,14 +98,14 @@ async def _declare(asked: ApiRequest, body: Register, version: str) -> None:
     for one, policy in declared:
         action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
         rules = ActionRules(queue=queue, priority=one.priority, policy=policy)
-        # Whoever asks for tasks over HTTP runs them. What launches workers is said by those who have the database.
+        # A worker that claims over HTTP runs the tasks itself. Launchers are declared by workers with the database.
         await declare_action(engine.catalog, engine.tenant_id, action, rules, version=version, launcher=None)
     if guards:
         await declare_guards(engine, engine.tenant_id, guards)
 
 
 async def _require_own(asked: ApiRequest, body: Register) -> None:
-    """A token for some queues declares no action of another queue, and takes none away from where it is."""
+    """Require that a token for some queues neither declares nor moves an action of another queue."""
     allowed = asked.caller.queues
     if allowed is None:
         return
@@ -128,7 +128,7 @@ def _policy(declared: DeclaredAction, asked: ApiRequest) -> RetryPolicy:
 
 
 async def leave(asked: ApiRequest) -> Response:
-    """A worker is gone, and what it held is free."""
+    """Retire a worker, and requeue its tasks."""
     body = await asked.body(LeaveRequest)
     worker_id, right = worker_number(body.worker_id), asked.caller.worker_right
     is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, right=right)

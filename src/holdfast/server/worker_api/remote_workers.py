@@ -1,7 +1,7 @@
-"""Workers that are elsewhere: the worker contract for those that keep nothing but their leases.
+"""The worker contract for remote workers, which keep only their leases.
 
-A worker in this process carries what a claim gave it until it reports; one behind HTTP names task, attempt and token
-only, so the rest is read again here. The verbs beneath are the same, and so is the fence.
+A worker in this process keeps what a claim returned until it reports. A worker behind HTTP names only task, attempt and
+token, so the rest is read again here. The engine operations are the same, and so is the fence.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ CLAIM_MAX = 1_000
 Asking = Callable[[], Awaitable[None]]
 
 SESSIONS_MAX = 8
-"""For claims and exchanges of one server, beside its pool for everything else."""
+"""Sessions for claims and exchanges of one server, in addition to its pool for everything else."""
 
 
 class RemoteWorkers:
-    """The contract on one engine. Any number of servers may offer it; nothing here is needed but for speed.
+    """The worker contract on one engine. Any number of servers may offer it: all state here is a cache.
 
-    As a context, it has sessions of its own for what comes a thousand times a second.
+    As a context manager, it opens its own sessions for the frequent calls (thousands per second).
     """
 
     def __init__(
         self, engine: Engine, *, wait_registry: WaitRegistry | None = None, busy: Database | None = None
     ) -> None:
-        """A server shares its `wait_registry` and `busy` between tenants; without them, this object makes its own."""
+        """Use the given `wait_registry` and `busy`, which a server shares between tenants; create them if missing."""
         self._engine = engine
         self._lease_seconds = engine.settings.worker.lease_seconds
         self.effect_store = RemoteEffects(engine)
@@ -98,7 +98,7 @@ class RemoteWorkers:
         labels: str,
         token_id: str = "",
     ) -> int:
-        """A new incarnation; its id is the one to use from now on."""
+        """Register a worker; return the id to use from now on."""
         named = [bounds.valid_action(action) for action in actions]
         served = None if queues is None else [bounds.valid_queue(queue) for queue in queues]
         row = await self._engine.database.fetchrow(
@@ -107,7 +107,7 @@ class RemoteWorkers:
         return int(row["worker_id"])
 
     async def retire(self, worker_id: int, *, was_asked_to_stop: bool = False, right: WorkerRight = ANY_WORKER) -> bool:
-        """A worker left, or its parent saw it die: what it held goes to others now. Answers whether it was known."""
+        """Retire a worker that left or died, and requeue its tasks now. Return whether it was known."""
         known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
         if known is not None:
             right.require(worker_id, queues=known["queues"], token_id=known["token_id"])
@@ -117,9 +117,9 @@ class RemoteWorkers:
         return row is not None
 
     async def claim_named(self, worker_id: int, task_id: int, *, right: WorkerRight = ANY_WORKER) -> list[HandedTask]:
-        """Take one named task, or say why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
+        """Claim one named task, or raise why not (`Conflict` with `reason`, `NotFound`, `Forbidden`).
 
-        A worker that has it is handed it again: it asks because the answer got lost.
+        A worker that already has the task gets it again: it asks because the response was lost.
         """
         async with self._engine.database.session() as session:
             worker_session = await self.worker_sessions.find(session, worker_id, None, right)
@@ -133,7 +133,7 @@ class RemoteWorkers:
     async def attach(
         self, worker_id: int, task_id: int, attempt: int, token: str, *, right: WorkerRight = ANY_WORKER
     ) -> list[HandedTask]:
-        """Swap the one-shot token of a launch for its lease; `LeaseLost` if it is not good (any more)."""
+        """Exchange the one-shot token of a launch for its lease; raise `LeaseLost` if it is not valid (any more)."""
         async with self._engine.database.session() as session:
             worker_session = await self.worker_sessions.find(session, worker_id, None, right)
             async with session.transaction():
@@ -143,7 +143,7 @@ class RemoteWorkers:
             return await self._handing.hand_out(session, found, tells_ends=True)
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> RenewedLease:
-        """Extend one lease, unless its row is busy; `LeaseLost` if it expired or was never this attempt's."""
+        """Extend one lease, unless its row is locked; raise `LeaseLost` if it expired or was never this attempt's."""
         async with self._engine.database.transaction() as session:
             row = await session.fetchrow(_HEARTBEAT_TASK, task_id, attempt, lease_token, self._lease_seconds)
             if row is None:
@@ -167,7 +167,7 @@ class RemoteWorkers:
         ended: Mapping[int, UUID] | None = None,
         right: WorkerRight = ANY_WORKER,
     ) -> Beat:
-        """Extend what a worker holds or has yet to report, and hear how it feels. `right` as at a claim."""
+        """Extend the leases a worker has running or unreported, and record its health. `right` as for a claim."""
         late = ended or {}
         async with self._busy.session() as session:
             await self.worker_sessions.require(session, worker_id, right)
@@ -189,7 +189,7 @@ class RemoteWorkers:
         )
 
     async def complete(self, done: CompletedReport) -> None:
-        """Settle one attempt; `LeaseLost` naming the winner if the fence refused it."""
+        """Settle one attempt; raise `LeaseLost` naming the winner if the fence refused it."""
         await self._reports.prepare()
         async with self._busy.session() as session:
             reports, settled = await self._settle(session, done)
@@ -230,11 +230,12 @@ class RemoteWorkers:
     ) -> Exchange:
         """Settle, renew and claim in one call.
 
-        What it holds and did not name is handed out again, because the answer that gave it got lost: a worker that
-        names has one such call under way at a time. With `held` None nothing is renewed, and only what `known` (all its
-        tokens) does not name is looked for. While there is nothing to tell, the answer is held back for
-        `wait_seconds`; `is_welcome` raises where one who waited is handed nothing any more. `right` names the only
-        queues its caller may serve; `Forbidden` for others. One that drains gets nothing.
+        Tasks that the worker has leased and did not name are returned again, because the response with them was lost: a
+        worker that names its tasks has only one such call under way. With `held` None nothing is renewed, and only
+        leases that `known` (all its tokens) does not contain are searched for. While there is nothing to return, the
+        response waits up to `wait_seconds`; `is_welcome` raises if the caller's credentials became invalid meanwhile.
+        `right` names the only queues its caller may serve; other queues raise `Forbidden`. A draining worker gets no
+        tasks.
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
@@ -293,7 +294,7 @@ class RemoteWorkers:
         right: WorkerRight = ANY_WORKER,
         takes_work: bool = True,
     ) -> WaitAnswer:
-        """Wait until there may be work, for one that `takes_work`, or an attempt of the worker was asked to stop."""
+        """Wait until there may be work, if the worker `takes_work`, or until an attempt of the worker should stop."""
         await self.wait_registry.open()
         async with self._busy.session() as session:
             worker_session = await self.worker_sessions.find(session, worker_id, queues, right, is_brief=True)
@@ -333,7 +334,7 @@ class RemoteWorkers:
         )
 
     async def _renew_anew(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
-        """An attempt of one who waits was asked to stop: the answer says which."""
+        """Renew again, because an attempt of a waiting worker was asked to stop; the result says which."""
         async with self._busy.session() as session:
             found = await self._renew(session, worker_id, held)
         return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
@@ -346,7 +347,7 @@ class RemoteWorkers:
         dones: Sequence[CompletedReport],
         known: Sequence[tuple[int, UUID]] | None,
     ) -> list[Claimed]:
-        """What the worker holds and does not know of."""
+        """Return leased tasks that the worker does not know of."""
         identity = worker_session.identity
         if known is not None:
             found = await held_by(session, identity, known)
@@ -387,7 +388,7 @@ class RemoteWorkers:
         return TakenTasks(done.claimed, done.settled, may_have_more)
 
     async def _ask_again(self, is_welcome: Asking, worker_session: RemoteWorkerSession, lanes: Lanes) -> None:
-        """Before one who waited takes something: who is welcome no longer leaves the turn to the next one."""
+        """Check the credentials of a waiting worker before it claims; if they are invalid, wake the next worker."""
         try:
             await is_welcome()
         except BaseException:
@@ -397,9 +398,9 @@ class RemoteWorkers:
     async def _look(
         self, worker_id: int, worker_session: RemoteWorkerSession, want: int, lanes: Lanes, *, tells_ends: bool
     ) -> tuple[list[HandedTask], bool] | None:
-        """Claim again, for one who waited and was called: what it got, and whether there may be more.
+        """Claim again for a waiting worker that was woken. Return its tasks, and whether there may be more.
 
-        None for one who may not any more, and leaves the turn.
+        Return None if the worker may not claim any more; the next one is woken instead.
         """
         async with self._busy.session() as session:
             taken = await self._take(session, worker_session, (), want, lanes=lanes)
@@ -409,7 +410,7 @@ class RemoteWorkers:
             return await self._handing.hand_out(session, taken.claimed, tells_ends=tells_ends), taken.may_have_more
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
-        """Write down who waits here, and take note of who drains or is gone."""
+        """Record heartbeats of the workers waiting here, and note which of them drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         self.worker_sessions.hear(worker_ids, states)
         self.wait_registry.send_away(one for one in worker_ids if states.get(one) != "active")

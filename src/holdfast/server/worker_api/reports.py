@@ -1,4 +1,4 @@
-"""What workers elsewhere say, checked and taken over: whose lease it is, how an attempt ended, what it said."""
+"""Validation and conversion of what remote workers send: leases, outcomes of attempts, and notes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_OUTPUT = Completed(bytes(NOTHING))
 
 
 def worker_number(worker_id: Id) -> int:
-    """The incarnation that an id means."""
+    """Return the number of a worker id; raise `Conflict` if it cannot be one."""
     text = str(worker_id)
     if not bounds.is_id(text):
         raise Conflict(
@@ -42,13 +42,13 @@ def _attempt(attempt: int) -> int:
 
 
 def lease_of(body: Any) -> tuple[int, int, Any]:
-    """The lease that a body names."""
+    """Return the lease that a body names."""
     return bounds.task_number(body.task_id), _attempt(body.attempt), body.lease_token
 
 
 def done_of(body: Completion, bytes_max: int) -> CompletedReport:
     if body.status == "completed" and body.outputs == NOTHING and not body.events:
-        # The usual case of a drain: thousands a second.
+        # The usual case when a queue is drained, thousands per second.
         return CompletedReport(
             task_id=bounds.task_number(body.task_id),
             attempt=_attempt(body.attempt),
@@ -68,7 +68,7 @@ def done_of(body: Completion, bytes_max: int) -> CompletedReport:
 
 
 def plain(raw: msgspec.Raw, *, bytes_max: int, what: str) -> bytes:
-    """JSON of somebody else as we store it: checked, without its blanks."""
+    """Normalize a client's JSON for storage: validated, without whitespace."""
     given = bytes(raw)
     if given == b"null":
         return given
@@ -97,7 +97,7 @@ def _outcome(body: Completion, bytes_max: int) -> Outcome:
 
 
 def _failure(given: ReportedFailure | None, code: str) -> Failure:
-    """What was said, under `code` where no other was."""
+    """Convert a reported failure, with `code` as the default code."""
     error = given or ReportedFailure(message="The worker gave no reason.")
     seconds = error.retry_after_seconds
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= 10 * 365 * 86400):

@@ -1,6 +1,6 @@
-"""The worker contract for those who registered: claim, beat, complete, or all of it at once; and wait for work.
+"""The worker contract for registered workers: claim, heartbeat, complete, all of it in one exchange, and long poll.
 
-Whoever waits is let go when it hangs up, so that nothing is claimed for nobody.
+A waiting request is cancelled when its client disconnects, so no task is claimed for a closed connection.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def claim(asked: ApiRequest) -> Response:
-    """One named task, or as many as are wanted of some queues."""
+    """Claim one named task, or up to a limit of tasks from some queues."""
     body = await asked.body(Claim)
     workers, worker_id = asked.workers, worker_number(body.worker_id)
     right = asked.caller.worker_right
@@ -69,7 +69,7 @@ async def claim(asked: ApiRequest) -> Response:
 
 
 async def wait(asked: ApiRequest) -> Response:
-    """Whether there may be work, as soon as there is."""
+    """Wait until there may be work."""
     body = await asked.body(Wait)
     seconds = _wait_seconds(body.wait_seconds)
     waiting = asked.workers.wait(
@@ -102,7 +102,7 @@ async def heartbeat(asked: ApiRequest) -> Response:
 
 
 async def heartbeats(asked: ApiRequest) -> Response:
-    """Extend everything that a worker holds."""
+    """Extend all leases of a worker."""
     body = await asked.body(BeatRequest, bytes_max=REGISTER_BYTES_MAX)
     for ids, tokens in ((body.task_ids, body.lease_tokens), (body.ended_ids, body.ended_tokens)):
         if len(ids) != len(tokens) or len(ids) > SLOTS_MAX:
@@ -173,7 +173,7 @@ async def exchange(asked: ApiRequest) -> Response:
 
 
 async def _with_capabilities(asked: ApiRequest, tasks: list[HandedTask]) -> list[HandedTask]:
-    """With the right to speak for each attempt, for those who run it; who keeps leases by heartbeats needs none."""
+    """Add a capability token to each task. Workers that send heartbeats for all their leases need none."""
     if not tasks or tasks[0].lease_expires_at is None:
         return tasks
     return await asked.server_state.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)

@@ -1,7 +1,7 @@
-"""The workers elsewhere that a server knows: as they registered, when they were last seen, and where they wait.
+"""The remote workers that a server knows: their registration, when they were last seen, and their wait group.
 
-What a worker registered with never changes, so it is read once. Nothing here is needed but for speed: who is forgotten
-is read again, and whoever left is refused by the claim itself.
+A worker's registration never changes, so it is read once. All state here is a cache: a dropped entry is read again, and
+the claim itself refuses a worker that has left.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ _BEAT_WORKERS = sql("beat_workers")
 
 GUESTS_MAX = 10_000
 SEEN_SECONDS = 10.0
-"""How long a worker that was seen alive is believed to be so, by calls that come often; those who wait are looked at
-more often than that."""
+"""How long frequent calls trust that a worker seen alive is still alive. Waiting workers are checked more often."""
 
 
 @dataclass(slots=True)
 class RemoteWorkerSession:
-    """What is known here of one worker."""
+    """What the server knows of one worker."""
 
     identity: WorkerIdentity
     slots: int
@@ -44,7 +43,7 @@ class RemoteWorkerSession:
 
     @contextmanager
     def claiming(self) -> Iterator[Claimer]:
-        """A view of where work is, for one claim: a worker may have several calls under way, each looks for itself."""
+        """Yield a claimer for one call. A worker may have several calls under way, and each needs its own."""
         claimer = self._claimers.pop() if self._claimers else Claimer(self.identity)
         try:
             yield claimer
@@ -53,12 +52,12 @@ class RemoteWorkerSession:
 
 
 async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[int, str]:
-    """Write down that workers live; answers the states of those that are known."""
+    """Record heartbeats of workers; return the states of those that are known."""
     return {row["worker_id"]: row["state"] for row in await database.fetch(_BEAT_WORKERS, list(worker_ids), None)}
 
 
 class RemoteWorkerSessions:
-    """The workers of one tenant that called lately."""
+    """The recently active workers of one tenant."""
 
     def __init__(self, tenant_id: int, wait_registry: WaitRegistry, *, lease_seconds: float) -> None:
         self._tenant_id = tenant_id
@@ -75,7 +74,7 @@ class RemoteWorkerSessions:
         *,
         is_brief: bool = False,
     ) -> RemoteWorkerSession:
-        """The worker as it registered. Asking counts as a beat; who asks briefly and often is not written each time."""
+        """Return the worker's session. This counts as a heartbeat; frequent short calls are not recorded each time."""
         asked = None if queues is None else tuple(bounds.valid_queue(queue) for queue in queues)
         key = (worker_id, asked)
         worker_session = self._known.get(key)
@@ -88,12 +87,12 @@ class RemoteWorkerSessions:
             if beat is None or (worker_session is None and row is None):
                 self._known.pop(key, None)
                 raise unknown_worker(worker_id)
-            # Another call of the same worker may have made it out meanwhile: what is heard of it, all its calls hear.
+            # Another call of the same worker may have created the session meanwhile; all its calls share one.
             worker_session = worker_session or self._known.get(key) or self._new(worker_id, row, asked)
             worker_session.is_draining, worker_session.seen_at = beat["state"] == "draining", now
         self._known[key] = worker_session
         self._known.move_to_end(key)
-        # What a worker holds is handed out under its id, so only its own token may use it.
+        # Leased tasks are returned for a worker id, so only the token that registered the worker may use it.
         right.require(worker_id, queues=worker_session.queues, token_id=worker_session.token_id)
         require_queues(right.queues, queues or ())
         while len(self._known) > GUESTS_MAX:
@@ -101,14 +100,14 @@ class RemoteWorkerSessions:
         return worker_session
 
     async def require(self, session: Session, worker_id: int, right: WorkerRight) -> None:
-        """Refuse the id of another token's worker, or of a worker of other queues; an unknown one is let through."""
+        """Refuse the worker id of another token, or of other queues; an unknown id is accepted."""
         if (worker_session := self._known.get((worker_id, None))) is not None:
             right.require(worker_id, queues=worker_session.queues, token_id=worker_session.token_id)
         elif (row := await session.fetchrow(_READ_WORKER, worker_id)) is not None:
             right.require(worker_id, queues=row["queues"], token_id=row["token_id"])
 
     async def may_claim(self, session: Session, worker_id: int, worker_session: RemoteWorkerSession) -> bool:
-        """Whether a worker may still take work. One that left is asked for its registration when it calls again."""
+        """Return whether a worker may still claim. A worker that left is read again at its next call."""
         row = await session.fetchrow(_READ_WORKER, worker_id)
         state = None if row is None else row["state"]
         worker_session.is_draining = state == "draining"
@@ -127,12 +126,12 @@ class RemoteWorkerSessions:
         )
 
     def told(self, worker_id: int, state: str) -> None:
-        """Take note of what a worker was told: it acts upon it at once."""
+        """Record the state that a worker was sent, because it acts on it at once."""
         if (worker_session := self._known.get((worker_id, None))) is not None:
             worker_session.is_draining = state == "draining"
 
     def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
-        """Take note of who drains, and of who is gone: without a state."""
+        """Record which workers drain, and which are gone (without a state)."""
         asked, now = set(worker_ids), time.monotonic()
         for (worker_id, _), worker_session in self._known.items():
             if worker_id in asked:

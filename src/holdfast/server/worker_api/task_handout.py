@@ -1,4 +1,4 @@
-"""Handing claimed tasks out to workers elsewhere, as they travel."""
+"""Conversion of claimed tasks to the wire format for remote workers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _LEASE_ENDS = sql("lease_ends")
 
 
 class TaskHandout:
-    """For the workers of one engine."""
+    """Hands out tasks to the remote workers of one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def require_queue(self, session: Session, claimed: Claimed, allowed: Collection[str] | None) -> None:
-        """Refuse after the claim, which is undone: only its row says for sure which queue it is of."""
+        """Refuse a task of another queue after the claim, which rolls back: only the claimed row proves its queue."""
         if allowed is not None:
             await self._engine.catalog.learn([claimed.lane_id], (), session=session)
             require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
 
     async def hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[HandedTask]:
-        """Give claimed tasks to a worker; a node that cannot have its input fails here instead."""
+        """Return claimed tasks in wire format. A node whose input cannot be built is settled as failed instead."""
         if not claimed:
             return []
         faulty = [one for one in claimed if one.fault is not None]
@@ -43,7 +43,7 @@ class TaskHandout:
             claimed = [one for one in claimed if one.fault is None]
         catalog = self._engine.catalog
         await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed}, session=session)
-        # One claim has one token for all it takes, and few lanes and policies.
+        # One claim has one token for all its tasks, and few lanes and policies.
         tokens = {token: str(token) for token in {one.lease_token for one in claimed}}
         terms = {
             (lane_id, policy_id): (catalog.lane(lane_id), catalog.policy(policy_id))

@@ -1,4 +1,4 @@
-"""The crews of a server: workers elsewhere, of every tenant, over one set of sessions and one LISTEN."""
+"""The remote workers of every tenant of a server, over one set of sessions and one LISTEN connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.store.tenancy import TenantDatabase
 
 
 class TenantWorkers:
-    """The worker contract of each tenant: `async with TenantWorkers(engine) as workers`; `workers.of(tenant_id)`."""
+    """The worker contract per tenant: `async with TenantWorkers(engine) as workers`; `workers.of(tenant_id)`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class TenantWorkers:
         await busy.close()
 
     def of(self, tenant_id: int) -> RemoteWorkers:
-        """The contract for one tenant, behind its wall."""
+        """Return the contract for one tenant, isolated from the others."""
         if (crew := self._crews.pop(tenant_id, None)) is None:
             busy = TenantDatabase(self._busy, tenant_id)
             crew = RemoteWorkers(self._engine.of(tenant_id), wait_registry=self.wait_registry, busy=busy)
@@ -49,7 +49,7 @@ class TenantWorkers:
         return crew
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
-        """Write down who waits here, and tell their crews who drains or is gone."""
+        """Record heartbeats of the workers waiting here, and note in their sessions which drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         for crew in self._crews.values():
             crew.worker_sessions.hear(worker_ids, states)

@@ -1,8 +1,9 @@
-"""The lobby: where workers elsewhere wait for work, so that none of them has to ask again and again.
+"""Long-poll registry: parks remote workers until a notification arrives, so that they need not poll.
 
-One LISTEN serves everybody who waits in this process. A ring calls the few who have waited longest among those who can
-run what it announces; whoever finds all it wanted calls the next few. So one task wakes two workers, not two hundred.
-Rings may be lost: once a poll, one of each kind looks for all of them. Nothing here is needed but for speed.
+One LISTEN connection serves every waiting worker of this process. A notification wakes the few workers that have waited
+longest among those that serve its lane; a worker that gets all it wanted wakes the next few. So one task wakes two
+workers, not two hundred. Notifications may be lost: once per poll interval, one worker of each group claims. All state
+here is only for speed.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
 log = logging.getLogger("holdfast.lobby")
 
 RUNNERS = 2
-"""How many one ring calls of each kind."""
+"""How many workers of each group one notification wakes."""
 AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
-"""After which pause somebody looks again for work that others held, at first and at last."""
+"""First and longest pause before a worker claims again after other transactions had locked claimable tasks."""
 BEAT_SECONDS = 8.0
-"""How often those who wait are written down as alive."""
+"""How often heartbeats of waiting workers are recorded."""
 
 Lanes = tuple[int, ...]
 STOPPED: Lanes = (-1,)
-"""What one who waits is called with when an attempt that it holds was asked to stop."""
+"""The result of a wait when an attempt of the worker was asked to stop."""
 UNHEARD_MAX = 1_000
 UNHEARD_SECONDS_MAX = 10.0
 _Kind = tuple[int, frozenset[str], frozenset[str] | None]
 
 
 class WaitGroup:
-    """Where workers of one kind wait: same tenant, same actions, same queues."""
+    """Waiting workers of one kind: same tenant, same actions, same queues."""
 
     __slots__ = (
         "__weakref__",
@@ -61,18 +62,18 @@ class WaitGroup:
         self.waiting: deque[asyncio.Future[Lanes | None]] = deque()
         self.notification_count = 0
         self.is_empty = False
-        """Somebody looked in vain, and nothing was announced since."""
+        """A claim found nothing, and no notification came since."""
         self.looked_at = 0.0
         self.again_seconds = AGAIN_SECONDS_FIRST
         self.is_looked_at_again = False
-        """One of them is about to be called, to look for work that others held."""
+        """A repeated claim for locked tasks is already scheduled."""
 
     def serves(self, lane: Lane) -> bool:
         is_ours = lane.tenant_id == self.tenant_id and lane.action in self.actions
         return is_ours and (self.queues is None or lane.queue in self.queues)
 
     def call(self, count: int, lanes: Lanes = ()) -> None:
-        """Wake those who have waited longest."""
+        """Wake the workers that have waited longest."""
         while self.waiting and count:
             turn = self.waiting.popleft()
             if not turn.done():
@@ -81,7 +82,7 @@ class WaitGroup:
 
 
 class WaitRegistry:
-    """`wait` at a place until called. Starts to listen when the first one waits; `close` sends everybody away."""
+    """Waits of workers until they are woken. It listens from the first wait on; `close` ends every wait."""
 
     def __init__(
         self,
@@ -95,19 +96,19 @@ class WaitRegistry:
         self._catalog = catalog
         self._poll_seconds = poll_seconds
         self._alive = alive
-        # Kept by whoever uses them: a place that no worker knows any more is gone.
+        # Groups are kept alive by the sessions that use them; a group without sessions is dropped.
         self._places: WeakValueDictionary[_Kind, WaitGroup] = WeakValueDictionary()
         self._here: dict[int, set[asyncio.Future[Lanes | None]]] = {}
-        """Who waits, and the turns they wait for."""
+        """The open waits of each worker."""
         self._unheard: dict[int, float] = {}
-        """Workers that did not wait here when they were called to stop something, and when that was."""
+        """Workers that were not waiting when one of their attempts was asked to stop, and when that was."""
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         self._is_closed = False
 
     def place(self, tenant_id: int, identity: WorkerIdentity) -> WaitGroup:
-        """The place of this worker's kind."""
+        """Return the wait group of this worker's kind."""
         queues = None if identity.queues is None else frozenset(identity.queues)
         key = (tenant_id, frozenset(identity.actions), queues)
         if (found := self._places.get(key)) is None:
@@ -115,9 +116,10 @@ class WaitRegistry:
         return found
 
     def looked(self, place: WaitGroup, notification_count: int, *, is_more: bool, has_missed: bool = False) -> None:
-        """Record that a worker looked for work. `notification_count` is the count before it looked.
+        """Record that a worker tried to claim. `notification_count` is the count before its claim.
 
-        Work that others held just now is looked for again in a moment: nothing tells when they let go.
+        If other transactions had locked tasks (`has_missed`), schedule another claim: no notification follows when they
+        release the locks.
         """
         if not has_missed:
             place.again_seconds = AGAIN_SECONDS_FIRST
@@ -136,28 +138,28 @@ class WaitRegistry:
         self._announce(place, ())
 
     def pass_on(self, place: WaitGroup, lanes: Lanes) -> None:
-        """Somebody was called and cannot take anything: the turn is the next one's."""
+        """Wake the next worker, because the woken one cannot claim."""
         place.is_empty = False
         place.call(1, lanes)
 
     def send_away(self, worker_ids: Iterable[int]) -> None:
-        """Let these wait no longer: there is something to tell them."""
+        """End the waits of these workers, because there is something to report to them."""
         for worker_id in worker_ids:
             for turn in self._here.get(worker_id, ()):
                 if not turn.done():
                     turn.set_result(None)
 
     def is_known_empty(self, place: WaitGroup) -> bool:
-        """Whether a look would be in vain, as far as anybody can tell from here."""
+        """Return whether a claim would find nothing, as far as this process knows."""
         return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
 
     async def wait(
         self, place: WaitGroup | None, worker_id: int, seconds: float, *, notification_count: int
     ) -> Lanes | None:
-        """Wait for a call: the lanes that were announced, `STOPPED`, or None when the time is over.
+        """Wait to be woken; return the notified lanes, `STOPPED`, or None when the time is over.
 
-        `notification_count` is the count of the group before the worker looked in vain; if it grew since, the worker
-        looks again at once. Without a group, only requests to stop are waited for.
+        `notification_count` is the count of the group before the worker's unsuccessful claim; if it grew since, the
+        worker claims again at once. Without a group, only stop requests end the wait.
         """
         await self.open()
         if self._is_closed:
@@ -179,14 +181,14 @@ class WaitRegistry:
             if turn.done() and not turn.cancelled() and turn.result() is STOPPED:
                 self._unheard[worker_id] = time.monotonic()
             elif place is not None and turn.done() and not turn.cancelled() and turn.result() is not None:
-                # Called and gone in the same moment: the turn is the next one's.
+                # The worker was woken and disconnected at the same moment: wake the next one.
                 place.call(1, turn.result() or ())
             raise
         finally:
             self._leave(place, turn, worker_id)
 
     def _on_stop(self, _turn: int, worker_ids: Sequence[int]) -> None:
-        """Attempts of these workers were asked to stop."""
+        """Wake the workers whose attempts were asked to stop."""
         now = time.monotonic()
         for worker_id in worker_ids:
             turns = [turn for turn in self._here.get(worker_id, ()) if not turn.done()]
@@ -206,7 +208,7 @@ class WaitRegistry:
             del self._here[worker_id]
 
     async def close(self) -> None:
-        """Nobody waits here any more."""
+        """End every wait, and stop listening."""
         self._is_closed = True
         for place in list(self._places.values()):
             while place.waiting:
@@ -220,7 +222,7 @@ class WaitRegistry:
             await self._listener.close()
 
     async def open(self) -> None:
-        """Listen from now on. Before a first look, so that nothing is announced between the two."""
+        """Start to listen. Call it before a first claim, so that no notification is missed between the two."""
         if self._listener is not None:
             return
         async with self._starting:
@@ -238,7 +240,7 @@ class WaitRegistry:
 
     def _on_ring(self, _turn: int, lanes: Sequence[int]) -> None:
         if not lanes:
-            # The connection was lost and is back: anything may have happened.
+            # The listener reconnected: any notification may have been lost.
             for place in list(self._places.values()):
                 self._announce(place, ())
             return
@@ -268,7 +270,7 @@ class WaitRegistry:
         place.call(RUNNERS, lanes)
 
     async def _poll(self) -> None:
-        """Send one of each kind to look, in case a ring was lost."""
+        """Wake one worker of each group regularly, in case a notification was lost."""
         while True:
             await asyncio.sleep(self._poll_seconds * random.uniform(0.75, 1.25))
             for place in list(self._places.values()):

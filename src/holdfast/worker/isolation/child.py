@@ -1,8 +1,8 @@
-"""The process of isolated attempts: `python -m holdfast.worker.isolation.child CONNECTION WORKER_PID`.
+"""The process for isolated attempts: `python -m holdfast.worker.isolation.child CONNECTION WORKER_PID`.
 
-Runs one attempt at a time in its main thread, so that a signal reaches the code that runs; a second thread listens.
-An executor runs here too: around a coroutine in the same thread, around plain code in one beside it. The process leads
-a process group of its own, is killed when its worker dies, and leaves stdout and stderr to the user's code.
+It runs one attempt at a time in its main thread, so that a signal reaches the running code; a second thread listens. An
+executor runs here too: on the same event loop as a coroutine, or in a second thread for a plain function. The process
+leads its own process group, is killed when its worker dies, and leaves stdout and stderr to the user's code.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ class _Process:
                         self._cancel()
                 case _:
                     raise AssertionError(f"a worker does not say {message}")
-        # The worker closed the connection or is gone: nothing here may outlive it.
+        # The worker closed the connection or died: nothing here may outlive it.
         os.killpg(0, signal.SIGKILL)
 
     def _on_terminate(self, _number: int, _frame: FrameType | None) -> None:
-        """Give the code that runs a chance to clean up: `finally` and `with` do their work."""
+        """Raise SystemExit in the running code, so that its `finally` and `with` blocks run."""
         if self._is_running:
             raise SystemExit("The attempt was told to stop.")
 
@@ -146,7 +146,7 @@ class _Process:
         limit = MemoryLimit(start.memory_bytes_max)
         writing = self._writing(start)
         try:
-            # A thread takes memory, which is not the attempt's.
+            # Start the thread before the limit is set: its memory does not count for the attempt.
             with BlockingBridge() if action.executor is not None and _is_plain(action) else nullcontext() as beside:
                 self._is_running = True
                 limit.set()
@@ -184,7 +184,7 @@ class _Process:
             return runner.run(self._cancellable(action.function(*positional, **arguments)))
 
     def _execute(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
-        """Run the executor of a coroutine, on one loop with it."""
+        """Run the executor of a coroutine on the same event loop."""
 
         def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
             return in_own_context(action.function(*positional, **given))
@@ -201,7 +201,10 @@ class _Process:
         writing: AttemptDatasets,
         beside: BlockingBridge,
     ) -> Any:
-        """Run the executor of plain code, which has this thread as it would have without one."""
+        """Run the executor of a plain function in a second thread.
+
+        The function runs in this thread, as it would without one.
+        """
         stop, effect_runner = self._stop, context._governed
         assert isinstance(effect_runner, EffectRunner)
         awaited = replace(
@@ -297,11 +300,11 @@ def _out_of_memory(error: MemoryError, bytes_max: int | None) -> AttemptEnded:
 
 
 def _tie_life_to(worker_pid: int) -> None:
-    """Lead a group of our own, so that one signal reaches everything started here, and die with the worker."""
+    """Lead a new process group, so that one signal reaches everything started here, and die with the worker."""
     lead_group()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker_pid:  # it died before the line above took hold
+    if os.getppid() != worker_pid:  # the worker died before prctl took effect
         sys.exit(0)
 
 

@@ -1,4 +1,4 @@
-"""What a worker and the process of isolated attempts say to each other: frames of MessagePack with their length."""
+"""Messages between a worker and a process for isolated attempts: MessagePack frames with a length prefix."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LENGTH = struct.Struct("!I")
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """Worker: the orders, as a parent gives them to a worker."""
+    """Worker to process: the start orders, as a supervisor gives them to a worker."""
 
     orders: bytes
 
 
 class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Worker: run this attempt."""
+    """Worker to process: run this attempt."""
 
     action: str
     input: bytes
@@ -41,35 +41,35 @@ class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class StopAttempt(msgspec.Struct, frozen=True, tag=True):
-    """Worker: the attempt should end; it was canceled, is late, or lost its lease."""
+    """Worker to process: end the attempt, because it was canceled, is late, or lost its lease."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Process: the app is loaded."""
+    """Process to worker: the app is loaded."""
 
 
 class AppUnusable(msgspec.Struct, frozen=True, tag=True):
-    """Process: the app cannot be loaded."""
+    """Process to worker: the app cannot be loaded."""
 
     message: str
 
 
 class NoteFrame(msgspec.Struct, frozen=True, tag=True):
-    """Process: a note of the attempt; `detail` is JSON."""
+    """Process to worker: a note of the attempt; `detail` is JSON."""
 
     kind: str
     detail: bytes
 
 
 class AttemptRequest(msgspec.Struct, frozen=True, tag=True):
-    """Process: do this for the attempt, under its lease."""
+    """Process to worker: execute this request for the attempt, under its lease."""
 
     number: int
     request: Request
 
 
 class ErrorFrame(msgspec.Struct, frozen=True):
-    """An error on its way: the kind, and what it says."""
+    """An error as it is sent: its class, message, code and advice."""
 
     kind: str
     detail: str
@@ -78,7 +78,7 @@ class ErrorFrame(msgspec.Struct, frozen=True):
 
 
 class RequestAnswer(msgspec.Struct, frozen=True, tag=True):
-    """Worker: what came of a request, or the error."""
+    """Worker to process: the result of a request, or its error."""
 
     number: int
     answer: Answer | None = None
@@ -86,7 +86,10 @@ class RequestAnswer(msgspec.Struct, frozen=True, tag=True):
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
-    """Process: how the attempt ended. `is_lost`: nobody can say; `is_spent`: the process should not run another."""
+    """Process to worker: how the attempt ended.
+
+    `is_lost`: its outcome is unknown. `is_spent`: the process should not run another attempt.
+    """
 
     output: bytes | None
     failure: Failure | None
@@ -115,7 +118,7 @@ def frame(message: Message) -> bytes:
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None at the end."""
+    """Return the next message; None at the end of the stream."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         return _decode(await reader.readexactly(length))
@@ -124,7 +127,7 @@ async def receive(reader: asyncio.StreamReader) -> Message | None:
 
 
 def receive_blocking(connection: socket.socket) -> Message | None:
-    """The same for the process, which has no event loop of its own."""
+    """Return the next message, blocking; for the process, which has no event loop of its own."""
     header = _exactly(connection, _LENGTH.size)
     body = _exactly(connection, _LENGTH.unpack(header)[0]) if header else b""
     return _decode(body) if body else None

@@ -1,4 +1,4 @@
-"""How much memory an attempt may take, beyond what its process holds already for the app and the interpreter."""
+"""A limit on the memory an attempt may allocate beyond what its process uses for the app and the interpreter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KIBIBYTE = 1024
 
 
 class MemoryLimit:
-    """A soft limit on the data of this process while an attempt runs; allocating more raises `MemoryError`."""
+    """A soft limit on this process's data while an attempt runs; allocating more raises `MemoryError`."""
 
     def __init__(self, bytes_max: int | None) -> None:
         self._bytes_max = bytes_max
@@ -33,7 +33,7 @@ class MemoryLimit:
 
 
 def _data_bytes() -> int:
-    """What this process holds now, as the limit counts it."""
+    """Return how much memory this process uses now, as the limit counts it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Isolated attempts: each runs in a process that can be limited, stopped and killed without harm to its neighbours.
+"""Isolated attempts: each runs in a process that can be limited, stopped and killed without affecting other attempts.
 
-Processes are kept and used again; one that died, was killed or ran out of memory is replaced. Stopping an attempt goes
-by steps: a request first, SIGTERM at half the grace, SIGKILL at its end, to the whole process group.
+Processes are kept and reused; one that died, was killed or ran out of memory is replaced. Stopping an attempt
+escalates: a stop message first, SIGTERM after half the grace time, SIGKILL at its end, both to the whole process group.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from holdfast.worker.supervisor.start_orders import Orders
 log = logging.getLogger("holdfast.worker")
 
 LATE_SECONDS = 5.0
-"""When the worker's loop is blocked and cannot kill a late process, the worker itself ends that much later."""
+"""If the worker's loop is blocked and cannot kill a late process, the worker itself ends this much later."""
 
 
 class Isolated:
-    """The isolator of one worker; `orders` say how a process finds the app."""
+    """The isolator of one worker. `orders` say how a process loads the app."""
 
     def __init__(self, orders: Orders) -> None:
         settings = orders.settings
@@ -45,7 +45,7 @@ class Isolated:
         self._all: set[IsolatedProcess] = set()
 
     async def run(self, context: Context, held: RunningAttempt) -> Outcome:
-        """Run one attempt to its outcome; when this returns, its code runs no more."""
+        """Run one attempt to its outcome. When this returns, its code no longer runs."""
         held.deadline_at = FOREVER
         try:
             process = await self._process()
@@ -60,7 +60,8 @@ class Isolated:
         try:
             return await self._attempt(process, context, held)
         except Exception as error:
-            # Whatever it is, the code must not run on beside a retry, nor the process be used again.
+            # Whatever the error is, the code must not run concurrently with a retry, and the process must not be
+            # reused.
             log.exception("the process of an attempt cannot be spoken with")
             await self._discard(process)
             return Lost(Failure(code=LOST_CODE, message=f"The process of the attempt was given up: {error!r}."))
@@ -136,7 +137,7 @@ class Isolated:
     async def _force(
         self, process: IsolatedProcess, talk: asyncio.Task[AttemptEnded | None], held: RunningAttempt
     ) -> None:
-        """Make the attempt end: ask, insist, kill."""
+        """Make the attempt end: stop message, then SIGTERM, then SIGKILL."""
         began = time.monotonic()
         process.ask_to_stop()
         await _until(talk, lambda: began + self._grace(held) / 2, held)
@@ -150,13 +151,13 @@ class Isolated:
                 await asyncio.wait([talk])
 
     def _grace(self, held: RunningAttempt) -> float:
-        """Less than usual when the lease will not last: the process must be dead before it ends."""
+        """Return the grace time, shortened if the lease expires earlier: the process must be dead before it does."""
         left = held.overdue_at - time.monotonic() if held.verdict == FENCED else FOREVER
         return max(0.0, min(self._grace_seconds, left / 2))
 
 
 async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: RunningAttempt) -> None:
-    """Wait for the end, at most until an instant that may come nearer when somebody asks again to stop."""
+    """Wait for the end, at most until an instant that a second stop request may bring forward."""
     while not talk.done() and (left := instant() - time.monotonic()) > 0:
         try:
             await asyncio.wait([talk], timeout=left)
@@ -165,7 +166,7 @@ async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: Ru
 
 
 def _heard(held: RunningAttempt) -> None:
-    """A cancellation was taken note of; the task that runs attempts goes on."""
+    """Clear the cancellation, because it was handled: the task that runs attempts continues."""
     if held.task is not None:
         held.task.uncancel()
 

@@ -1,4 +1,4 @@
-"""One process for isolated attempts, as its worker sees it."""
+"""One process for isolated attempts, seen from its worker."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ END_SECONDS_MAX = 5.0
 
 
 class Unstartable(Exception):
-    """The process did not come to the point of running attempts."""
+    """Raised when the process did not become ready to run attempts."""
 
 
 class IsolatedProcess:
-    """`start` it, `run` attempts one after another, `end` it."""
+    """A child process: `start` it, `run` attempts one after another, `end` it."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -80,7 +80,7 @@ class IsolatedProcess:
         return self._process is not None and self._process.returncode is None and not self._is_spent
 
     async def run(self, start: Start, note: Callable[[str, bytes], None], ask: Ask) -> AttemptEnded | None:
-        """Run one attempt; None if the process died of it. Afterwards nothing of the attempt runs any more."""
+        """Run one attempt; None if the process died of it. Afterwards no code of the attempt runs any more."""
         assert self._reader is not None and self._writer is not None
         self._writer.write(frame(start))
         while True:
@@ -100,7 +100,7 @@ class IsolatedProcess:
                     return None
 
     async def _answer(self, number: int, asked: Awaitable[Answer]) -> None:
-        """Answer one question; whatever goes wrong is told to the code that asked."""
+        """Answer one request. Every error is sent to the code that made the request."""
         assert self._writer is not None
         try:
             answered = RequestAnswer(number, answer=await asked)
@@ -117,7 +117,7 @@ class IsolatedProcess:
         """Signal the process and everything it started in its group."""
         assert self._process is not None
         self._is_spent = True
-        # A young process may not lead a group yet, a dead one may have left a group behind.
+        # A new process may not lead its group yet, and a dead process may have left a group behind.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self._process.pid, which)

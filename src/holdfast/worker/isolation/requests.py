@@ -1,6 +1,6 @@
-"""Questions of an isolated process to its worker: numbered, so that answers may come in any order.
+"""Requests of an isolated process to its worker, numbered so that responses may come in any order.
 
-The process has no connection to the database of its own: the worker asks in its place, and names the lease.
+The process has no database connection of its own for these: the worker sends the request and proves the lease.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KINDS: dict[str, type[errors.HoldfastError]] = {
 
 
 class AttemptRequests:
-    """Asked by the code of the attempt, heard by the thread that listens."""
+    """The open requests. The attempt's code sends them; the listening thread receives the responses."""
 
     def __init__(self, send: Callable[[AttemptRequest], None]) -> None:
         self._send = send
@@ -30,15 +30,15 @@ class AttemptRequests:
         self._open: dict[int, Future[Answer]] = {}
 
     async def ask(self, request: Request) -> Answer:
-        """From a coroutine."""
+        """Send a request from a coroutine."""
         return await asyncio.wrap_future(self._put(request))
 
     async def ask_blocking(self, request: Request) -> Answer:
-        """From plain code: awaiting it never suspends."""
+        """Send a request from a plain function; awaiting it never suspends."""
         return self._put(request).result()
 
     def hear(self, answered: RequestAnswer) -> None:
-        """An answer to a question that nobody waits for any more is let go."""
+        """Deliver a response. A response to a request that was cancelled is dropped."""
         waiting = self._open.pop(answered.number, None)
         if waiting is None or not waiting.set_running_or_notify_cancel():
             return
@@ -56,7 +56,7 @@ class AttemptRequests:
 
 
 def trouble_of(error: Exception) -> ErrorFrame:
-    """An error of the engine as it is, any other by its name."""
+    """Convert an error to a frame: a Holdfast error as it is, any other with its type name."""
     if isinstance(error, errors.HoldfastError):
         return ErrorFrame(type(error).__name__, error.detail, error.code, error.advice)
     return ErrorFrame("Unavailable", f"{type(error).__name__}: {error}", "unavailable", "")

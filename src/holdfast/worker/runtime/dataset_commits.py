@@ -1,8 +1,8 @@
-"""Completions that carry datasets, settled one by one beside the worker's exchange.
+"""Settling of completions that carry dataset rows, one by one and concurrently with the exchanges.
 
-Moving a million rows takes its time. In a transaction of its own it holds up no other report, and no other task's lock.
-What the database did not answer is repeated here, never with the other reports: those would wait for it. Meanwhile the
-heart keeps the lease; if it is lost all the same, the answer says so.
+Moving a million rows takes long. In its own transaction, a commit delays no other report and no other task's lock. A
+commit without a response is retried here and not with the other reports, which would wait for it. Meanwhile the
+heartbeat keeps the lease; if the lease is lost all the same, the response says so.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from holdfast.store.database import ANY_DB_ERROR, STATEMENT_SECONDS_MAX, TRANSIE
 log = logging.getLogger("holdfast.worker")
 
 AT_ONCE_MAX = 4
-"""Commits to one dataset wait for one another; they must not take every session while they do."""
+"""Commits to one dataset wait for each other; this limit keeps them from taking every database session."""
 ANSWER_SECONDS_MAX = 2.0 * STATEMENT_SECONDS_MAX
-"""A connection that broke unnoticed is not waited for any longer: its commit would hold its lease for ever."""
+"""Time limit for one commit. Without it, a connection that broke unnoticed would keep the lease forever."""
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX = 0.1, 2.0
 ERRORS_MAX = 10
-"""How often the database may answer with an error that time need not mend (a table that somebody dropped)."""
+"""How many errors that may be permanent (a dropped table) a commit survives before it is given up."""
 
 
 class DatasetCommits:
-    """What is being settled this way. `changed` is called when one is over, and when one has to be repeated."""
+    """The commits under way. `changed` is called when a commit ends, and when it has to be retried."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DatasetCommits:
         self._room = asyncio.Semaphore(AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self.unanswered = 0
-        """How often in a row the database did not answer."""
+        """How often in a row a commit got no response."""
 
     def __len__(self) -> int:
         return len(self._reports)
@@ -61,7 +61,7 @@ class DatasetCommits:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """The worker leaves: what is not committed by now is left to the reaper."""
+        """Cancel commits when the worker leaves; the reaper decides about them."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,7 +70,7 @@ class DatasetCommits:
         try:
             self._announce(await self._repeated(report))
         except Exception:
-            # Its lease runs out and the reaper decides, as about every report that cannot be settled.
+            # The lease expires and the reaper decides, as for every report that cannot be settled.
             log.exception("attempt %d of task %d cannot be committed", report.attempt, report.task_id)
         finally:
             del self._reports[report.task_id]

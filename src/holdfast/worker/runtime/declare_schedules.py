@@ -1,6 +1,6 @@
-"""Declare: tell the database about the schedules of an app when one of its workers starts.
+"""Declaration of an app's schedules in the database when one of its workers starts.
 
-A schedule that the code no longer has stays until somebody deletes it; one that was paused stays paused.
+A schedule that the code no longer declares stays until it is deleted; a paused schedule stays paused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast.worker")
 async def declare_schedules(
     engine: Engine, origin: str, schedules: Iterable[Schedule], actions: Mapping[str, Action[..., Any]]
 ) -> None:
-    """Declare the schedules that `origin` keeps. What somebody else made under the same name is left alone."""
+    """Declare the schedules of `origin`. A schedule of the same name but another origin is left unchanged."""
     for schedule in schedules:
         draft = await _draft(engine, origin, schedule, actions)
         if not await declare_schedule(engine.database, engine.tenant_id, draft):
@@ -70,6 +70,6 @@ async def _draft(
 
 
 async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
-    """Keep the flow as it would run now: schedulers start the newest one that was kept."""
+    """Store the flow as it would run now: schedulers start the newest stored version."""
     rules = {name: action.rules(engine.policy_defaults) for name, action in actions.items()}
     await snapshot_tree(engine.catalog, engine.tenant_id, flow.validated(), rules, {flow.name: flow}.get)

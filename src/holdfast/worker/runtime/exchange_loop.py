@@ -1,8 +1,9 @@
-"""Exchanges with the dispatcher: when one is called for, what it carries, and what becomes of a line that was lost.
+"""The exchange loop of a worker: when to exchange with the engine, what to send, and how to recover a lost connection.
 
-One is under way at a time, or a few where the line is long: each flight is a task that exchanges. What ends meanwhile
-goes with the next. What calls for one is the occasion's to know. A lost dispatcher stops nothing here: reports wait
-until it answers again.
+One exchange runs at a time, or a few concurrently where the transport allows it (on high-latency links). Each
+concurrent exchange is an asyncio task. Reports of attempts that end during an exchange go with the next one.
+`WorkSignal` decides when an exchange is needed. A lost connection stops no attempt: reports wait until the engine
+answers again.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ log = logging.getLogger("holdfast.worker")
 RECONNECT_SECONDS_FIRST = 0.05
 RECONNECT_SECONDS_MAX = 1.0
 AGAIN_SECONDS_FIRST, AGAIN_SECONDS_MAX = 0.002, 0.25
-"""After which pause a worker looks again for work that others held, at first and at last."""
+"""First and longest pause before a worker claims again after other transactions had locked claimable tasks."""
 
 
 def share_of(slots: int, concurrent_exchanges: int) -> int:
-    """What one exchange may ask for: the flights share the slots, but do not carry a handful each."""
+    """Return how many tasks one exchange may claim.
+
+    The concurrent exchanges share the slots evenly, but no exchange gets a share too small to be worth a round trip.
+    """
     return max(-(-slots // concurrent_exchanges), min(-(-slots // 2), BATCH_SHARED_MIN))
 
 
 class ExchangeLoop:
-    """The exchanges of one worker. They ask for work until it drains or stops; what it holds is reported either way."""
+    """The exchanges of one worker. They claim tasks until the worker drains or stops; reports are sent either way."""
 
     def __init__(
         self,
@@ -65,12 +69,12 @@ class ExchangeLoop:
         self.is_stopping = False
         self.is_draining = False
         self.is_drained = False
-        """It left because it was asked to drain, and held nothing any more."""
+        """Whether the loop ended because the worker was asked to drain and had nothing left to run or report."""
         self.trouble: Exception | None = None
-        """What the line was last lost for."""
+        """The last error that cost the connection."""
 
     async def run(self) -> None:
-        """Exchange until stopped. A flight that fails for a reason that time does not mend ends the others too."""
+        """Exchange until stopped. An exchange task that fails with a permanent error cancels the others."""
         beside = [self._exchange_beside(flight) for flight in range(1, self._line.concurrent_exchanges)]
         concurrent_exchanges = [
             asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)
@@ -83,7 +87,7 @@ class ExchangeLoop:
             await asyncio.gather(*concurrent_exchanges, return_exceptions=True)
 
     async def _exchange_first(self) -> None:
-        """The flight that is always there: it polls, carries the notes, mends the line, and ends a drain."""
+        """Run the primary exchange: it polls, sends the notes, restores the connection and completes a drain."""
         work_signal, poll_at = self._occasion, 0.0
         while not self.is_stopping:
             if time.monotonic() >= poll_at:
@@ -94,7 +98,8 @@ class ExchangeLoop:
                     continue
                 poll_at = time.monotonic() + self._line.poll_seconds * random.uniform(0.75, 1.25)
                 if work_signal.may_have_work and self.want():
-                    # What was claimed starts now; what ends at once is reported with the next look, not behind it.
+                    # Yield once so that claimed attempts start now. Those that end at once are reported with the next
+                    # claim.
                     await asyncio.sleep(0)
                     continue
             if self.is_draining and self._hold.is_empty:
@@ -107,13 +112,16 @@ class ExchangeLoop:
             await work_signal.wait(poll_at - time.monotonic() if self.want() else FOREVER)
 
     def _is_called_for(self, want: int) -> bool:
-        """Whether the first flight has something to say, to ask, or to make good."""
+        """Return whether the primary exchange has reports, notes or claims to send, or a connection to restore."""
         work_signal = self._occasion
         has_to_say = bool(self._hold.reports) or work_signal.has_notes_due
         return has_to_say or not work_signal.is_line_up or (want > 0 and work_signal.may_have_work)
 
     async def _exchange_beside(self, flight: int) -> None:
-        """Exchange beside the first flight while there is much to say or to ask: over a long way, all save waiting."""
+        """Run additional concurrent exchanges when many reports or free slots are pending.
+
+        On high-latency links this hides round-trip time.
+        """
         while not self.is_stopping:
             if not self._is_worth_another():
                 await self._occasion.wait(FOREVER, flight)
@@ -122,15 +130,15 @@ class ExchangeLoop:
                 try:
                     await self._exchange_once(self.want())
                 except ANY_DB_ERROR as error:
-                    # What it carried goes with the first flight, which mends the line.
+                    # The primary exchange sends this batch again after it restored the connection.
                     self._line.outage.failed("exchange", error)
                     self._occasion.lose_connection()
-            # It may have been the last thing that a drain waits for, or have left slots that nobody asks for.
+            # A drain may wait for this exchange alone, or it may have left free slots that no exchange claims for.
             self._occasion.wake()
 
     @contextmanager
     def _beside_the_first(self) -> Iterator[None]:
-        """An exchange beside the first is under way: the line is not resumed meanwhile."""
+        """Mark an additional exchange as running, so that the connection is not resumed meanwhile."""
         self._beside += 1
         self._none_beside.clear()
         try:
@@ -150,12 +158,12 @@ class ExchangeLoop:
         return max(0, min(self._share, self._slots - self._hold.count - self._asked))
 
     async def exchange(self, want: int) -> bool:
-        """The first flight's exchange; False when it failed and was put off. Reports stay until accepted."""
+        """Run the primary exchange; return False if it must be retried. Reports stay queued until they are accepted."""
         try:
             if not self._occasion.is_line_up:
                 await self._resume()
                 want = min(want, self.want())
-            # What a beat finds from now on is for the next: these notes may be on their way by then.
+            # Notes that a heartbeat finds from now on need another exchange: this one may have been sent by then.
             self._occasion.has_notes_due = False
             await self._exchange_once(want, self._notes)
         except ANY_DB_ERROR as error:
@@ -177,7 +185,10 @@ class ExchangeLoop:
             self._look_again(done.has_missed)
 
     def _look_again(self, has_missed: bool) -> None:
-        """Look again in a moment for work that others held: nothing tells when they let go. Later each time in vain."""
+        """Schedule another claim for tasks that other transactions had locked.
+
+        No notification follows when such a lock is released. The pause doubles with each claim that misses again.
+        """
         if not has_missed:
             self._again_seconds = AGAIN_SECONDS_FIRST
             return
@@ -189,10 +200,11 @@ class ExchangeLoop:
         self._occasion.wake()
 
     async def _resume(self) -> None:
-        """Take up what this worker has and never heard of.
+        """Take over leases of this worker that it never received, because the response was lost.
 
-        Not beside another exchange: what that is about to bring would be asked for too. Its answer is waited for,
-        unless its way is as dead as the first. No other begins before the line is up again.
+        Wait for running additional exchanges first: what they are about to deliver would be requested twice. If they
+        take longer than a quarter of the lease, drop their connections. No other exchange begins before the connection
+        is restored.
         """
         giving_up = asyncio.get_running_loop().call_later(self._hold.settings.lease_seconds / 4, self._line.drop)
         await self._none_beside.wait()
@@ -205,7 +217,7 @@ class ExchangeLoop:
 
     @contextmanager
     def _asking(self, want: int) -> Iterator[None]:
-        """Slots that are asked for are not free."""
+        """Count the requested slots as taken while the exchange runs."""
         self._asked += want
         try:
             yield

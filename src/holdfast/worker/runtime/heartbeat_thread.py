@@ -1,8 +1,9 @@
-"""The heart: a thread with its own event loop and its own connection that keeps leases alive.
+"""The heartbeat thread: renews leases on its own event loop and its own connection.
 
-A blocked event loop, a sync action or a slow exchange do not stop it. When it cannot renew, it tells the worker to stop
-the work before the lease can expire; when the work does not stop, it hands back what it can and ends the process, if
-that is allowed. What ended and waits to be settled has its lease kept too, and nothing more: there is nothing to stop.
+A blocked event loop, a sync action or a slow exchange does not stop it. When it cannot renew a lease, it makes the
+worker stop the attempt before the lease can expire. When the attempt does not stop, it hands back what it can and ends
+the process, if that is allowed. Leases of ended attempts that wait to be settled are only renewed: there is nothing to
+stop.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ log = logging.getLogger("holdfast.worker")
 
 BEAT_SECONDS_MAX = 2.0
 ASKED_SECONDS_MIN = 0.1
-"""Between two beats that somebody asked for: many tasks may be canceled one after the other."""
+"""Shortest time between two requested heartbeats, because many tasks may be canceled one after the other."""
 BUSY_SHARE = 0.75
-"""How much of the pause between two beats is left out after one that found leases busy."""
+"""How much of the interval is skipped after a heartbeat that found leases locked."""
 
 
 class LeaseEvents(Protocol):
-    """What the heart acts upon; called from the heart's thread."""
+    """Callbacks for what the heartbeat thread finds; called from that thread."""
 
     def on_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None: ...
 
     def on_fence(self, entries: list[RunningAttempt]) -> None: ...
 
     def on_overdue(self) -> Sequence[Report] | None:
-        """What can be handed back before the process ends; None if it may not end."""
+        """Return what can be handed back before the process ends; None if it may not end."""
         ...
 
     def on_heart_stopped(self) -> None:
-        """Nothing renews or guards the leases any more."""
+        """Handle the end of the heartbeat thread: nothing renews or guards the leases any more."""
         ...
 
     def on_end(self) -> None:
@@ -53,7 +54,7 @@ class LeaseEvents(Protocol):
 
 
 class HeartbeatThread:
-    """Beats for one worker until `close`."""
+    """Sends the heartbeats of one worker until `close`."""
 
     def __init__(
         self,
@@ -79,10 +80,11 @@ class HeartbeatThread:
         self._health = health
         self._stopping = threading.Event()
         self._called = threading.Event()
-        """Somebody wants a beat now, or the end."""
+        """Set when a heartbeat is requested or the thread should end."""
         self._is_asked = False
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
-        # Workers started together would beat together, and whoever starts a task then waits for all of them.
+        # Start with a random offset: workers started together would otherwise send heartbeats together and delay each
+        # other's claims.
         self._last_beat = time.monotonic() - random.random() * heartbeat_seconds
 
     def start(self) -> None:
@@ -94,7 +96,7 @@ class HeartbeatThread:
         self._thread.join(timeout=5)
 
     def beat_soon(self) -> None:
-        """Beat without waiting for the time: an attempt may have been asked to stop. From any thread."""
+        """Send a heartbeat now, because an attempt may have been asked to stop. Safe from any thread."""
         self._is_asked = True
         self._called.set()
 
@@ -108,7 +110,7 @@ class HeartbeatThread:
     async def _live(self) -> None:
         tick = min(0.2, self._heartbeat_seconds / 3, self._lease_seconds / 30)
         while not self._stopping.is_set():
-            # The thread waits, not its loop: nothing else runs here, and `close` wakes it at once.
+            # The thread waits, not its event loop: nothing else runs here, and `close` wakes it at once.
             self._called.wait(tick)
             self._called.clear()
             entries = list(self._held.values())
@@ -123,7 +125,7 @@ class HeartbeatThread:
         await self._pulse.close()
 
     async def _beat(self, entries: list[RunningAttempt], now: float, *, young_seconds: float) -> None:
-        """Renew what is older than `young_seconds`; young attempts usually end before they need it."""
+        """Renew leases older than `young_seconds`; younger attempts usually end before they need it."""
         due = {
             entry.claimed.task_id: entry
             for entry in entries
@@ -138,7 +140,7 @@ class HeartbeatThread:
             self._outage.failed("heartbeat", error)
             self._pulse.drop()
             return
-        # A lease that was busy is asked for again before the next regular beat: it may be older than one already.
+        # Retry a locked lease before the next regular heartbeat: it may already be older than one interval.
         self._last_beat = now - (self._heartbeat_seconds * BUSY_SHARE if beat.busy else 0.0)
         self._outage.answered("heartbeat")
         for task_id in beat.renewed:
@@ -155,7 +157,7 @@ class HeartbeatThread:
             self._body.on_end()
 
     async def _hand_back(self, reports: Sequence[Report], *, seconds_max: float) -> None:
-        """Settle what is settled already or never began, if the leases leave time for it."""
+        """Settle ended attempts and release those that never started, if the leases leave time for it."""
         if not reports or seconds_max <= 0:
             return
         try:

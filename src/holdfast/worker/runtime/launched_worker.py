@@ -1,7 +1,7 @@
 """The launched worker: attaches to the one attempt it was launched for, runs it with heartbeats, settles it, and ends.
 
-It serves no queue and claims nothing, and has the database or a server, like any worker. There is no parent to hold it
-to its lease, so the kernel's timer does.
+It serves no queue and claims nothing. It uses the database or a server, like any worker. It has no supervisor to
+enforce its lease, so the kernel's timer does.
 """
 
 from __future__ import annotations
@@ -38,36 +38,39 @@ from holdfast.worker.transport.database import DatabaseTransport
 log = logging.getLogger("holdfast.worker")
 
 EARLY_SECONDS = 0.5
-"""Between two looks for a launch that was taken back and is due again."""
+"""Pause between attempts to attach to a launch that was taken back and is due again."""
 TRIES_MAX = 20
-"""How often a dispatcher that does not answer is asked again."""
+"""How often an engine that does not answer is asked again."""
 
 
 class SingleAttemptWorker(Worker):
-    """One attempt and no more."""
+    """A worker that runs exactly one attempt."""
 
     def __init__(self, line: LaunchedLine, *arguments: Any, **options: Any) -> None:
         super().__init__(line, *arguments, queues=[], slots=1, **options)
         self._launched = line
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
-        """Run the attempt; whether its outcome was accepted. `LeaseLost` if there is nothing to attach to."""
+        """Run the attempt, and return whether its outcome was accepted.
+
+        Raise `LeaseLost` if there is nothing to attach to.
+        """
         async with self.signed_on():
             await self._attach(task_id, attempt, token)
             await self._wind_down()
         return self.completed_count > 0
 
     def _pulled(self) -> list[str]:
-        """It takes what it was launched for, and says nothing about what others should give it."""
+        """Return no actions: this worker runs only the task it was launched for."""
         return []
 
     async def _register(self) -> None:
-        """A dispatcher that is away for a moment is waited for: another launch would cost more."""
+        """Register, waiting for an engine that is briefly away: another launch would cost more."""
         seconds = self._hold.settings.launch_seconds
         await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._flights.is_stopping)
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
-        """Swap the token for a lease. An answer that got lost is found again as the lease it was about."""
+        """Exchange the token for a lease. If the response is lost, `resume` finds the lease."""
         waits_until = time.monotonic() + self._hold.settings.launch_seconds
         for _ in range(TRIES_MAX):
             while await self._flights.exchange(0):
@@ -92,13 +95,13 @@ class SingleAttemptWorker(Worker):
         sent_at = time.monotonic()
         given = await self._launched.attach(task_id, attempt, token)
         if not given:
-            # It could not have its input: whoever has the database settled that it failed.
+            # The task's input could not be built, and the engine settled it as failed already.
             self.completed_count += 1
         known = [one for one in given if await self._knows(one)]
         await self._hold.start(known, sent_at, is_stopping=self._flights.is_stopping)
 
     async def _knows(self, claimed: Claimed) -> bool:
-        """Whether the action is in this app; if not, no other launch of it would do better, so it fails."""
+        """Return whether this app has the action. If not, report a failure: another launch could not do better."""
         names = self.line.names
         await names.learn([claimed.lane_id], [claimed.policy_id])
         action = names.lane(claimed.lane_id).action
@@ -112,7 +115,7 @@ class SingleAttemptWorker(Worker):
 
 @asynccontextmanager
 async def transport_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
-    """The way to the dispatcher: its database, or its server, whose pace is kept."""
+    """Return the transport to the database or to the server. A server decides lease and heartbeat times."""
     seconds = settings.worker.launch_seconds
     if is_server(url):
         from holdfast.worker.transport.http import HttpTransport, fetch_terms
@@ -129,7 +132,7 @@ async def transport_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLi
 async def run_attached(
     app: App, url: str, *, app_ref: str, packs: Sequence[str], task_id: int, attempt: int, token: str
 ) -> bool:
-    """Be the worker that was launched for this attempt; whether it settled it."""
+    """Run the worker that was launched for this attempt. Return whether it settled the attempt."""
     name = f"launched:{task_id}.{attempt}"
     kill_timer = KillTimer()
     async with transport_to(url, replace(app.settings, url=url)) as line:

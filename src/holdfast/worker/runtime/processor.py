@@ -1,8 +1,8 @@
-"""One task at a time: claim it, run it, settle it, and say what became of it.
+"""Processing of one task per call: claim it, run it, settle it, and return what happened.
 
-The same claim, the same execution and the same settling as a worker's loop, driven by the caller: for scripts, cron and
-tests. There need be no other process: what follows from a task is done before a call returns, and one that finds
-nothing makes the passes that bring work back and looks again. Imports nothing of the app, whose door it is.
+Claim, execution and settling are the same as in a worker's loop, but driven by the caller: for scripts, cron and tests.
+No other process is needed: a call completes everything that follows from its task, and a call that finds no task runs
+the maintenance passes that requeue work and claims again. This module imports nothing from the app, which imports it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ _ATTEMPT_DECISION = sql("attempt_decision")
 log = logging.getLogger("holdfast.worker")
 
 REPORTS_MAX = 10
-"""How often a report is repeated to a database that does not answer."""
+"""How often a report is retried when the database does not answer."""
 
 
 class Processed(msgspec.Struct, frozen=True):
-    """What one call did: nothing when there was no work to be had; otherwise which task, and whether it will be tried
-    again."""
+    """The result of one call: which task was processed, if any, and whether it will be retried."""
 
     processed: bool
     task_id: str | None = None
@@ -60,7 +59,7 @@ _NOTHING = Processed(processed=False)
 
 
 class ProcessorApp(Protocol):
-    """What an app has that a processor needs."""
+    """The attributes of an app that a processor needs."""
 
     @property
     def settings(self) -> Settings: ...
@@ -73,7 +72,7 @@ class ProcessorApp(Protocol):
 
 
 class Processor:
-    """Open it with `async with app.processor() as p`."""
+    """Processes one task per call. Open it with `async with app.processor() as p`."""
 
     def __init__(
         self,
@@ -118,10 +117,10 @@ class Processor:
         await self._stack.aclose()
 
     async def process_once(self) -> Processed:
-        """Run one task that is due, if there is one that nobody else has.
+        """Run one task that is due and not claimed by another worker, if there is one.
 
-        `LeaseLost` if somebody else got the task before its end was on record; `Unavailable` if the database is away;
-        `DispatchFailed` if it refused to settle, and so nothing changed.
+        Raise `LeaseLost` if another worker got the task before its end was recorded, `Unavailable` if the database
+        cannot be reached, and `DispatchFailed` if the database refused to settle, so that nothing changed.
         """
         if self._worker is None:
             raise Invalid("The processor is not open.", code="client_closed", advice="Use `async with`.")
@@ -130,7 +129,7 @@ class Processor:
 
 
 class _OneSlot(Worker):
-    """A worker that waits for its caller before it takes the next task. There may be nobody to launch one."""
+    """A worker that claims the next task only when its caller asks. It also runs launched actions itself."""
 
     def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
         direct = DatabaseTransport(engine)
@@ -165,7 +164,10 @@ class _OneSlot(Worker):
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
 
     async def _until_over(self, left: Callable[[], int]) -> None:
-        """Wait until none is left, also of an earlier call; `Unavailable` if a commit is not answered for long."""
+        """Wait until nothing is left, also of an earlier call.
+
+        Raise `Unavailable` if a commit gets no response for long.
+        """
         unanswered_max = self._hold.committing.unanswered + REPORTS_MAX
         while left():
             await self._occasion.wait(self._hold.settings.poll_seconds)
@@ -178,7 +180,7 @@ class _OneSlot(Worker):
         return bool(self._hold.entries)
 
     async def _repair(self) -> None:
-        """Bring back what is lost or due, and what runs have to tell each other. If it fails, others will do it."""
+        """Requeue lost and due work, and propagate ended child runs. On failure, other processes' loops do it later."""
         try:
             await self._loops.reap()
             await self._loops.reconcile()
@@ -187,7 +189,7 @@ class _OneSlot(Worker):
             log.warning("could not look for lost and due work: %s", error)
 
     async def _talk(self, want: int) -> None:
-        """Exchange with the database until it answers, for as long as a lease can last."""
+        """Exchange until the database answers, at most `REPORTS_MAX` times."""
         for _ in range(REPORTS_MAX):
             if await self._flights.exchange(want):
                 return
@@ -196,8 +198,10 @@ class _OneSlot(Worker):
         raise self._not_settled() or _unreachable()
 
     def _not_settled(self) -> HoldfastError | None:
-        """Where the database refused the transaction: what it was to dispatch. The report is kept, and goes with the
-        next call; if none comes the lease ends."""
+        """Return the error for a settling transaction that the database refused, with what it was to dispatch.
+
+        The report stays queued and goes with the next call. If no call follows, the lease expires.
+        """
         trouble = self._flights.trouble
         if trouble is None or not is_refusal(trouble) or not self._hold.reports:
             return None
@@ -207,7 +211,7 @@ class _OneSlot(Worker):
         return None if code is None else not_dispatched(code, what, trouble)
 
     async def _give_up(self) -> None:
-        """The caller does not wait any longer: interrupt what it would leave running, and say so."""
+        """Interrupt the attempt of a cancelled call, and report it."""
         self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
         self._finish_by = time.monotonic() + self._hold.settings.lease_seconds
         await self._settle_all()
@@ -219,7 +223,7 @@ class _OneSlot(Worker):
 
 
 class SyncProcessor:
-    """Open it with `with app.sync_processor() as p`: the same, waiting in the caller's thread."""
+    """The blocking form of `Processor`. Open it with `with app.sync_processor() as p`."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor

@@ -1,8 +1,8 @@
-"""The hold: everything a worker process has claimed and not yet settled, and how it is run and stopped.
+"""The attempts that a worker process has claimed and not yet settled, and how they are run and stopped.
 
-An attempt enters with its lease, runs where its action wants it to, and leaves as a report. The moment at which this
-process must be dead is published whenever it may have changed. Only the event loop's thread changes the hold; the
-heart's thread reads copies.
+An attempt enters with its lease, runs where its action's isolation says, and leaves as a report. The instant at which
+this process must be dead is published whenever it may have changed. Only the event loop's thread changes this state;
+the heartbeat thread reads copies.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ from holdfast.worker.transport.contract import Transport
 
 BATCH_MAX = 2_000
 BATCH_SHARED_MIN = 100
-"""Where exchanges share the reports, how many one may take at least."""
+"""Minimum number of reports per exchange where several exchanges share them."""
 BATCH_FOLLOWERS_MAX = 2_000
 
 
 class RunningAttempts:
-    """What one worker holds. `changed` is called whenever an attempt ends; `share` is what one exchange may ask for."""
+    """All unsettled attempts of one worker.
+
+    `changed` is called whenever an attempt ends. `share` is how many tasks one exchange may claim.
+    """
 
     def __init__(
         self,
@@ -88,11 +91,12 @@ class RunningAttempts:
         )
 
     async def start(self, claimed: Sequence[Claimed], sent_at: float, *, is_stopping: bool) -> None:
-        """Take up what a claim sent at `sent_at` brought, and begin to run it."""
+        """Register the tasks of a claim sent at `sent_at`, and start to run them."""
         if not claimed:
             return
         is_first = not self.entries
-        # A task whose lost attempt still runs here (a thread that nothing can stop) is left to its lease.
+        # If a fenced attempt of the same task still runs here (in a thread that cannot be stopped), skip the new lease
+        # and let it expire.
         mine: Sequence[Claimed] = claimed
         if not is_first or self.committing:
             ours = self.entries.keys() | self.committing.task_ids
@@ -105,21 +109,23 @@ class RunningAttempts:
         self.entries.update({entry.claimed.task_id: entry for entry in entries})
         self.begun_count += len(entries)
         if is_first:
-            # All of one claim, they are due together: to ask a thousand would take longer than to start some.
+            # All leases of one claim expire together, so the first one's deadline is enough; computing a thousand would
+            # delay the start.
             with self._publishing:
                 self._publish(entries[0].kill_at)
-        # Published first, then a look at the clock: whoever froze in between is killed, or finds itself too late here.
+        # Publish first, then read the clock: a process that freezes in between is killed, or finds here that it is too
+        # late.
         if is_stopping or time.monotonic() >= entries[0].fence_at:
             self.interrupt(entries, INTERRUPTED)
         self._attempts.start(entries)
 
     def show_kill_at(self) -> None:
-        """Publish when this process must be dead. One at a time: an older value must never cover a newer one."""
+        """Publish when this process must be dead. The lock keeps an older value from overwriting a newer one."""
         with self._publishing:
             self._publish(kill_at(self.entries.copy().values()))
 
     async def _plans_for(self, claimed: Sequence[Claimed]) -> dict[tuple[int, int], AttemptPlan]:
-        """How to run what was claimed: one plan per lane and policy, made when first met."""
+        """Return how to run the claimed tasks: one cached plan per lane and policy."""
         pairs = {(one.lane_id, one.policy_id) for one in claimed}
         if fresh := [pair for pair in pairs if pair not in self._plans]:
             names = self._names
@@ -132,7 +138,7 @@ class RunningAttempts:
         return self._plans
 
     def _run(self, held: RunningAttempt) -> Awaitable[Outcome]:
-        """Begin one attempt, wherever its code is to run."""
+        """Start one attempt in the event loop, a thread or a process."""
         held.is_started = True
         if held.verdict is not None:
             return _at_once(Canceled() if held.verdict == CANCELED else Released())
@@ -149,10 +155,10 @@ class RunningAttempts:
         """Queue the report of one attempt, and log a failure."""
         self.entries.pop(held.claimed.task_id, None)
         if held.verdict == INTERRUPTED and isinstance(outcome, Lost):
-            # Its process was ended because this worker stops: nobody's fault, and no loss.
+            # The attempt's process ended because this worker stops. That is a release, not a loss.
             outcome = Released(reason=STOPPED)
         if held.verdict == FENCED:
-            # It has no right to report: whatever it did, the reaper decides.
+            # A fenced attempt has no right to report; the reaper decides its outcome.
             self._given_up.append((held.claimed.task_id, held.claimed.lease_token))
             self.show_kill_at()
         elif type(outcome) is Completed and outcome.commits:
@@ -170,7 +176,7 @@ class RunningAttempts:
         return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_letters)
 
     def interrupt(self, entries: Iterable[RunningAttempt], verdict: str) -> None:
-        """Tell attempts to stop, and why. The first verdict stands."""
+        """Stop attempts and record the reason. The first reason is kept."""
         for held in list(entries):
             if held.verdict is None:
                 held.verdict = verdict
@@ -180,16 +186,16 @@ class RunningAttempts:
                     held.task.cancel()
 
     def known(self) -> list[tuple[int, Any]]:
-        """Leases this worker must not take up again, as task and token: held, ended but not settled, given up."""
+        """Return (task, token) of leases that this worker must not take over again: running, unsettled or given up."""
         held = [(entry.claimed.task_id, entry.claimed.lease_token) for entry in self.entries.values()]
         ended = [(one.task_id, one.lease_token) for one in self.ended()]
         return [*held, *ended, *self._given_up]
 
     def hand_back(self) -> list[Report]:
-        """What can be reported before the process ends: ended attempts, and those that never began.
+        """Return what can be reported before the process ends: ended attempts, and attempts that never started.
 
-        Called from the heart's thread. An attempt looks at its verdict after it said that it started, and here it is
-        the other way round, so one of the two sees the other.
+        Called from the heartbeat thread. An attempt sets `is_started` and then reads its stop reason; this method sets
+        the stop reason and then reads `is_started`. So at least one of the two sees the other.
         """
         entries = self.snapshot()
         for held in entries:
@@ -199,19 +205,19 @@ class RunningAttempts:
 
     @property
     def count(self) -> int:
-        """How many tasks take up a slot."""
+        """How many slots are taken."""
         return len(self.entries) + len(self.committing)
 
     def snapshot(self) -> list[RunningAttempt]:
-        """What is held at this moment, for another thread."""
+        """Return a copy of the running attempts, for another thread."""
         return list(self.entries.copy().values())
 
     def unsettled(self) -> list[Report]:
-        """What ended and is not known to be settled, whether it was sent or not."""
+        """Return reports not known to be settled, whether sent or not."""
         return [*(report for batch in self._under_way.copy() for report in batch), *self.reports]
 
     def ended(self) -> list[Report]:
-        """The same, and what is being committed to datasets: the heart keeps the leases of these."""
+        """Return unsettled reports and those being committed to datasets; the heartbeat keeps their leases."""
         return [*self.committing.reports(), *self.unsettled()]
 
     @property
@@ -221,9 +227,10 @@ class RunningAttempts:
 
     @contextmanager
     def sending(self) -> Iterator[list[Report]]:
-        """The next reports, under way until the block ends; if it fails, they are the next ones again."""
+        """Yield the next batch of reports, marked as being sent while the block runs. If it fails, requeue them."""
         batch = self.reports[: self._batch_size()]
-        # Never in neither list: the heart's thread may look at any moment, and what is reported twice is settled once.
+        # A report is always in at least one of the two lists, because the heartbeat thread may read them at any moment.
+        # A report that is sent twice is settled once.
         self._under_way.append(batch)
         del self.reports[: len(batch)]
         try:
@@ -235,10 +242,10 @@ class RunningAttempts:
             self._under_way.remove(batch)
 
     def _batch_size(self) -> int:
-        """How many reports one transaction should carry, at least one.
+        """Return how many reports one transaction should carry, at least one.
 
-        Not more than the outputs allow, nor more than release some thousand nodes: other workers have nothing of these
-        before the transaction commits.
+        The batch is limited by the size of the outputs and by the number of nodes it releases (a few thousand), because
+        other workers see these nodes only after the transaction commits.
         """
         bytes_left, followers_left = self._batch_bytes_max, BATCH_FOLLOWERS_MAX
         for count, report in enumerate(self.reports[: self._batch_max]):
@@ -260,7 +267,7 @@ class RunningAttempts:
 
 
 def _refuse_isolated(actions: Mapping[str, Action[..., Any]]) -> None:
-    """A process of its own has to import the app, so somebody must know where from."""
+    """Refuse actions with process isolation: only an isolator knows where the child process imports the app from."""
     if isolated := sorted(name for name, action in actions.items() if action.isolation is Isolation.PROCESS):
         raise Invalid(
             f"{', '.join(isolated)} run in a process of their own, which this worker cannot start.",

@@ -1,7 +1,8 @@
 """Start-up retry of workers and servers: wait for a database or a server that is away, full, or still starting.
 
-A mistake is raised at once: an unknown host name, a bad certificate, a refused password or token, a schema of another
-version, an answer that no Holdfast server gives. A refused connection may be either, so it is tried for a while.
+Permanent errors are raised at once: an unknown host name, a bad certificate, a refused password or token, a schema of
+another version, a response that no Holdfast server gives. A refused connection may be temporary, so it is retried for a
+limited time.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast.worker")
 
 START_SECONDS_MAX = 60.0
-"""How long a worker or a server that starts waits for its database, and a remote worker for its server."""
+"""How long a starting worker or server waits for its database, and a remote worker for its server."""
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX = 0.25, 5.0
 _LASTING_CODES = {"schema_outdated", "database_too_old", "database_not_durable", "tenant_role_missing"}
-"""An operator has to change the database before another try can succeed."""
+"""Error codes that an operator must fix in the database before a retry can succeed."""
 
 
 async def once_there(
     ask: Callable[[], Awaitable[T]], *, seconds_max: float, is_over: Callable[[], bool] = lambda: False
 ) -> T:
-    """Return the answer to a first request, repeated while the other side is away. Logs each new cause once."""
+    """Call `ask` until the other side answers, and return its result. Log each new cause once."""
     until, pause = time.monotonic() + seconds_max, PAUSE_SECONDS_FIRST
     said_before = ""
     while True:
@@ -50,11 +51,11 @@ async def once_there(
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether asking again would not help."""
+    """Return whether a retry would not help."""
     cause = error.__cause__ or error
     if isinstance(cause, socket.gaierror):
         return cause.errno != socket.EAI_AGAIN
-    # A certificate that is not good is a ValueError too, as is an answer that is not HTTP.
+    # A bad certificate is a ValueError too, as is a response that is not HTTP.
     if isinstance(cause, (ValueError, *BAD_CREDENTIALS)):
         return True
     return isinstance(error, HoldfastError) and (error.code in _LASTING_CODES or bool(error.fields.get("is_lasting")))

@@ -1,6 +1,6 @@
-"""Which leases of ended attempts a beat has to keep: those whose reports wait for longer than a beat.
+"""Which leases of ended attempts a heartbeat must renew: those whose reports wait for longer than a heartbeat.
 
-As long as all is well there are none. Used in the heart's thread alone.
+Normally there are none. Used only in the heartbeat thread.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import msgspec
 from holdfast.engine.leases import Report
 
 KEPT_MAX = 10_000
-"""How many one beat keeps; the others have their turn at the next."""
+"""How many leases one heartbeat renews; the others follow with the next."""
 KEPT_SECONDS_MAX = 3600.0
-"""How long one is kept. What could not be settled for so long never will be here, and somebody else has to have it."""
+"""How long one lease is renewed. A report that could not be settled for so long never will be here, so the task must
+become available to other workers.
+"""
 
 
 class _UnsettledLease(msgspec.Struct):
@@ -24,14 +26,14 @@ class _UnsettledLease(msgspec.Struct):
 
 
 class UnsettledLeases:
-    """`ended()` gives what ended and is not settled, in the order in which attempts of one task ended."""
+    """Leases of unsettled reports. `ended()` returns the reports in the order in which attempts of one task ended."""
 
     def __init__(self, ended: Callable[[], Sequence[Report]]) -> None:
         self._ended = ended
         self._kept: dict[int, _UnsettledLease] = {}
 
     def due(self, now: float, *, young_seconds: float) -> dict[int, Any]:
-        """The leases to renew now (task id → token), and no longer those that were settled since."""
+        """Return the leases to renew now (task id → token), and forget those settled since."""
         before, self._kept = self._kept, {}
         due: dict[int, Any] = {}
         for report in self._ended():
@@ -44,7 +46,7 @@ class UnsettledLeases:
         return due
 
     def kept(self, task_ids: Iterable[int], now: float) -> None:
-        """These were renewed at this time."""
+        """Record that these leases were renewed at this time."""
         for task_id in task_ids:
             if (kept := self._kept.get(task_id)) is not None:
                 kept.renewed_at = now

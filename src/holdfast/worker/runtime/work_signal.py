@@ -1,8 +1,8 @@
-"""What calls for an exchange, and who is woken by it.
+"""Signals that an exchange is needed, and wakes the tasks that exchange.
 
-An exchange takes its time, and what is heard meanwhile is newer than its answer. So rings are counted, and an answer
-covers those alone that were heard before it was asked for. A flight is a task that exchanges; each has a wake-up of its
-own: who hears it takes it from nobody else, and one that comes while a flight is busy is found when it is back.
+A notification that arrives during an exchange is newer than its response. So notifications are counted, and a response
+covers only those received before its request was sent. Each exchange task has its own wake-up event: it takes the event
+from no other task, and an event that is set while the task is busy is found when it is back.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import asyncio
 from holdfast.execution.running_attempt import FOREVER
 
 FIRST = 0
-"""The number of the flight that carries the notes and mends the line."""
+"""The number of the primary exchange, which sends the notes and restores the connection."""
 
 
 class WorkSignal:
-    """Why one worker should exchange with its dispatcher, for this many flights."""
+    """The reasons why one worker should exchange with the engine, for a number of concurrent exchanges."""
 
     def __init__(self, concurrent_exchanges: int) -> None:
         self.is_line_up = False
-        """No answer may have been lost since the line was last resumed: what was lost has to be asked for at once,
-        because it may be about leases that nobody else keeps."""
+        """Whether no response can have been lost since the connection was last resumed. A lost response must be
+        requested at once: it may contain leases that only this worker can renew.
+        """
         self.has_notes_due = False
-        """A beat found notes that no exchange has taken along."""
+        """Whether a heartbeat found notes that no exchange has sent."""
         self.has_plenty = False
-        """The last look found work and may have left some."""
+        """Whether the last claim found tasks and may have left some."""
         self.notification_count = 1
-        """How often there was said to be work: once at the beginning, unheard."""
+        """How many notifications of work were received. It starts at 1, so the first claim needs no notification."""
         self._answered = 0
         self._wakeups = [asyncio.Event() for _ in range(concurrent_exchanges)]
         self._are_awake = False
@@ -37,11 +38,11 @@ class WorkSignal:
         return self.notification_count > self._answered
 
     def notify(self) -> None:
-        """There may be work."""
+        """Record that there may be work."""
         self.notification_count += 1
 
     def looked(self, notification_count: int, *, may_have_more: bool, has_found: bool) -> None:
-        """A claim that was sent when so many `notification_count` had been heard was answered."""
+        """Record the response to a claim that was sent after `notification_count` notifications."""
         if may_have_more:
             self.notify()
         else:
@@ -49,20 +50,20 @@ class WorkSignal:
         self.has_plenty = may_have_more and has_found
 
     def lose_connection(self) -> None:
-        """An answer was lost: nobody knows what it had, nor whether there was more."""
+        """Record that a response was lost: it is unknown what it contained and whether there was more work."""
         self.is_line_up = False
         self.notify()
         self.wake()
 
     def wake(self) -> None:
-        """Something changed: every flight looks whether it is called for. Called for each attempt that ends."""
+        """Wake every exchange task to check whether it has something to do. Called for each attempt that ends."""
         if not self._are_awake:
             self._are_awake = True
             for one in self._wakeups:
                 one.set()
 
     async def wait(self, seconds: float, flight: int = FIRST) -> None:
-        """Wait until something changed since this flight last waited, or so many seconds."""
+        """Wait until something changed since this exchange task last waited, at most `seconds`."""
         wakeup = self._wakeups[flight]
         if not wakeup.is_set():
             try:

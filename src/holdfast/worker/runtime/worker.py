@@ -1,7 +1,7 @@
-"""The worker: claims what it can run, runs it, reports in batches, and gives back what it cannot finish.
+"""The worker: claims tasks, runs them, reports in batches, and releases what it cannot finish.
 
-A lost dispatcher stops nothing by itself: reports wait, the heart decides when work must stop, and the flights
-reconnect and go on. Whether the line to it is a database session or HTTP is not known here.
+A lost connection to the engine stops no work by itself: reports wait, the heartbeat thread decides when attempts must
+stop, and the exchange loop reconnects. The worker does not know whether its transport is a database session or HTTP.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SECOND_WAVE_SECONDS = 0.005
 
 
 class Worker:
-    """One incarnation in one process. `run()` until `stop()`.
+    """One registration of a worker in one process. `run()` works until `stop()`.
 
-    An engine stands for a direct line on it.
+    An `Engine` passed as transport is wrapped in a `DatabaseTransport`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Worker:
         self.completed_count = 0
 
     def stop(self, *, within_seconds: float | None = None) -> None:
-        """Take no more work; finish what runs, within the shutdown time or less, and leave."""
+        """Claim no more tasks, finish running attempts within the shutdown time or `within_seconds`, and sign off."""
         self._flights.is_stopping = True
         seconds = self._hold.settings.shutdown_seconds if within_seconds is None else within_seconds
         self._finish_by = min(self._finish_by, time.monotonic() + seconds)
@@ -112,17 +112,17 @@ class Worker:
 
     @property
     def is_drained(self) -> bool:
-        """Whether it left because it was asked to drain, and held nothing any more."""
+        """Whether the worker ended because it was asked to drain and had nothing left to run or report."""
         return self._flights.is_drained
 
     @property
     def begun_count(self) -> int:
-        """How many attempts it has begun."""
+        """How many attempts this worker has started."""
         return self._hold.begun_count
 
     @property
     def is_idle(self) -> bool:
-        """Whether no attempt runs: after `run`, a thread that would not stop may be left."""
+        """Whether no attempt runs. After `run`, a thread that cannot be stopped may still run one."""
         return not self._hold.entries
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class Worker:
 
     @asynccontextmanager
     async def signed_on(self) -> AsyncIterator[None]:
-        """Be known, and keep leases. On the way out nothing stays claimed that could be handed back."""
+        """Register the worker and renew its leases. On exit, release every task that can be released."""
         self._loop = asyncio.get_running_loop()
         await self._register()
         heartbeat_thread = self._heart = HeartbeatThread(
@@ -171,7 +171,7 @@ class Worker:
             ),
             Listening(notify=self._on_ring, look=self._look, free=self._flights.want, beat=self._beat_soon),
         )
-        # The pace is the dispatcher's: a worker elsewhere may have been told another.
+        # The engine decides lease and heartbeat times: a server may use others than this worker's settings.
         self._hold.settings = replace(
             self._hold.settings, lease_seconds=signed.lease_seconds, heartbeat_seconds=signed.heartbeat_seconds
         )
@@ -179,7 +179,7 @@ class Worker:
         self._hold.show_kill_at()
 
     def _pulled(self) -> list[str]:
-        """The actions whose tasks this worker takes: the others have workers launched for them."""
+        """Return the actions whose tasks this worker claims. Actions with a launcher get workers launched for them."""
         return sorted(one.name for one in self.actions.values() if one.launcher is None or self._runs_launched)
 
     def _announce(self, settled: Settled) -> None:
@@ -188,10 +188,10 @@ class Worker:
         self.completed_count += settled.accepted
 
     def _on_ring(self, turn: int, lanes: Sequence[int]) -> None:
-        """Look for work: at once when it is this worker's turn, a moment later otherwise.
+        """Claim at once if it is this worker's turn, a moment later otherwise.
 
-        Everybody hears the bell. A crowd that runs for one task keeps the one that gets it from starting; the turn that
-        the bell calls out lets the same two run first, whoever of them is free.
+        Every worker receives the notification. If all of them claimed at once, they would delay the one that gets the
+        task. The turn in the notification lets the same `RUNNERS` workers claim first.
         """
         if (self._rank - turn) % self._crew < RUNNERS:
             self._look(lanes)
@@ -214,12 +214,12 @@ class Worker:
         self._loop.call_soon_threadsafe(self._hear_beat, beat, asked)
 
     def _hear_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None:
-        """`asked` are the attempts the answer is about: the next one of a task may run here by now."""
+        """Apply a heartbeat's response to the attempts in `asked`; a later attempt of a task may run by now."""
         self._hold.interrupt((asked[one] for one in beat.lost if self._hold.entries.get(one) is asked[one]), FENCED)
         self._hold.interrupt(
             (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
         )
-        # For good: a drain is no pause, and one that was silent for a while is no less asked to leave.
+        # Draining is permanent: it is not undone by a later response.
         self._flights.is_draining = self._flights.is_draining or beat.worker_state != "active"
         self._crew, self._rank = max(1, beat.crew), beat.rank
         self._occasion.has_notes_due = bool(self._notes)
@@ -232,7 +232,7 @@ class Worker:
         self._loop.call_soon_threadsafe(self._hold.interrupt, entries, FENCED)
 
     def on_overdue(self) -> Sequence[Report] | None:
-        """What to hand back before the process ends, if it may."""
+        """Return the reports to send before the process ends, or None if it may not end."""
         return None if self._exit_process is None else self._hold.hand_back()
 
     def on_heart_stopped(self) -> None:
@@ -255,7 +255,7 @@ class Worker:
         await self._settle_all()
 
     async def _settle_all(self) -> None:
-        """Report until nothing is held, or the time to finish is over; a second stop may shorten it meanwhile."""
+        """Report until nothing is left or the time to finish is over. A second `stop` may shorten that time."""
         while not self._hold.is_empty and time.monotonic() < self._finish_by:
             if self._hold.reports or self._occasion.has_notes_due:
                 await self._flights.exchange(0)

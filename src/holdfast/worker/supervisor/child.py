@@ -1,8 +1,8 @@
-"""A worker process: `python -m holdfast.worker.supervisor.child LIFELINE BOARD`, started by its parent.
+"""A worker process: `python -m holdfast.worker.supervisor.child PARENT_PIPE DEADLINE_PAGE`, started by the supervisor.
 
-SIGTERM lets running attempts finish within the shutdown time, SIGINT hands everything back at once. When the parent
-vanishes there is nobody to hold this process to its leases, so it takes no more work, gives running attempts one lease
-to finish, and ends.
+On SIGTERM, running attempts may finish within the shutdown time; on SIGINT, everything is handed back at once. When the
+supervisor dies, nothing enforces this process's leases, so it claims no more work, gives running attempts one lease
+time to finish, and ends.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ log = logging.getLogger("holdfast.worker")
 
 ACTIONS_SHOWN_MAX = 20
 FUSE_LATER = 0.03
-"""Part of a lease. With the parent's own delay it still ends before the lease does."""
+"""Delay of the kernel timer after the supervisor's deadline, as a share of the lease. Including the supervisor's own
+delay it still fires before the lease expires.
+"""
 
 FAREWELL_SECONDS = 5.0
-"""What an orphan may take to sign off after its attempts had their time."""
+"""How long a process without a supervisor may take to sign off after its attempts had their time."""
 
 
 def main(arguments: list[str]) -> int:
@@ -61,7 +63,7 @@ def main(arguments: list[str]) -> int:
     parent_pipe.watch(orphanage.on_end)
     try:
         app = load_app(orders.app_ref, orders.packs)
-        # An app that set up its own logging keeps it.
+        # An app that configured logging itself keeps its configuration.
         set_up(orders.settings.log)
         if not orders.tells_failures:
             logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
@@ -73,14 +75,14 @@ def main(arguments: list[str]) -> int:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ending, is_idle = runner.run(_work(app, orders, deadline_page, orphanage))
         if not is_idle:
-            # A thread still runs an attempt; leaving in good order would wait for it, past its lease.
+            # A thread still runs an attempt. A normal exit would wait for it past its lease.
             sys.stdout.flush()
             leave(ending)
     return ending
 
 
 class ParentWatch:
-    """What happens when the parent is gone: nothing to save before there is a worker, a short stop afterwards."""
+    """Ends this process when the supervisor dies: at once before there is a worker, with a short stop afterwards."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
@@ -102,7 +104,7 @@ class ParentWatch:
 
 
 async def _work(app: App, orders: Orders, deadline_page: DeadlinePage, orphanage: ParentWatch) -> tuple[ExitCode, bool]:
-    """Run one worker to its end; says why it ended, and whether nothing of it still runs."""
+    """Run one worker to its end. Return the exit code, and whether nothing of it still runs."""
     settings = app.settings
     try:
         async with _line(orders.url, settings) as line:
@@ -138,7 +140,7 @@ async def _work(app: App, orders: Orders, deadline_page: DeadlinePage, orphanage
 
 
 def _greet(worker: Worker, url: str) -> None:
-    """Say in the log what this worker serves, and where its tasks come from."""
+    """Log what this worker serves, and where its tasks come from."""
     if not worker.actions:
         log.warning("the app has no actions: this worker will run nothing")
     queues = "every queue" if worker.queues is None else f"queues {', '.join(worker.queues)}"
@@ -157,7 +159,7 @@ def _greet(worker: Worker, url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Transport]:
-    """The way to the dispatcher: its database, or its server."""
+    """Open the transport to the database or to the server."""
     if is_server(url):
         from holdfast.worker.transport.http import HttpTransport
 
@@ -168,7 +170,7 @@ async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Transpor
 
 
 def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:
-    """Show the parent when to kill this process, and have the kernel do it a little later if the parent does not."""
+    """Return a function that publishes the deadline, and sets the kernel timer a little later as a fallback."""
     kill_timer = KillTimer()
 
     def publish(worker_id: int, kill_at: float) -> None:
@@ -187,7 +189,7 @@ def _obey_signals(worker: Worker, asked: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop, None)
     loop.add_signal_handler(signal.SIGINT, stop, 0.0)
-    # The terminal belongs to the parent, which passes on what it means.
+    # The terminal belongs to the supervisor, which forwards its signals.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 

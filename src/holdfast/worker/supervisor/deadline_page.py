@@ -1,7 +1,7 @@
-"""The board: a page of memory on which a worker process shows its parent who it is and when it must be dead.
+"""A shared memory page in which a worker process publishes its worker id and the instant when it must be dead.
 
-Shared memory, because it can be read whatever the process is doing: stopped, swapped out, or deep in C code that holds
-the interpreter. Each cell is one aligned machine word, so a reader never sees half a value.
+Shared memory is readable whatever the process is doing: stopped, swapped out, or in C code that blocks the interpreter.
+Each cell is one aligned machine word, so a reader never sees half a value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORKER_ID, _KILL_AT = 0, 1
 
 
 class DeadlinePage:
-    """One process's board. `create` it in the parent, open it by its inherited `descriptor` in the child."""
+    """The page of one process. `create` it in the parent; open it by its inherited `descriptor` in the child."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -26,7 +26,7 @@ class DeadlinePage:
 
     @classmethod
     def create(cls) -> DeadlinePage:
-        """A fresh board on a file that has no name: nothing to clean up, nothing for others to open."""
+        """Create a page on an unnamed file: there is nothing to clean up, and no other process can open it."""
         with tempfile.TemporaryFile() as file:
             file.truncate(_BYTES)
             deadline_page = cls(os.dup(file.fileno()))
@@ -35,7 +35,7 @@ class DeadlinePage:
 
     @property
     def worker_id(self) -> int:
-        """The incarnation registered in the database; 0 before that."""
+        """The worker id registered in the database; 0 before that."""
         return int(self._cells[_WORKER_ID])
 
     @worker_id.setter
@@ -44,7 +44,7 @@ class DeadlinePage:
 
     @property
     def kill_at(self) -> float:
-        """On the machine's monotonic clock."""
+        """The instant on the machine's monotonic clock when the process must be dead."""
         return self._cells[_KILL_AT]
 
     @kill_at.setter

@@ -1,6 +1,7 @@
-"""The parent's side over HTTP: burying worker processes that died. The repair loops are the server's own.
+"""The supervisor's connection to a server: retires worker processes that died. The server runs the maintenance loops.
 
-In a thread with its own event loop, like its sibling with the database; a burial is repeated until the server took it.
+It runs in a thread with its own event loop, like `MaintenanceThread`. Each retirement is retried until the server
+accepts it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ANSWER_SECONDS_MAX = 10.0
 
 
 class HttpMaintenance:
-    """`start`, `retire_worker` the dead, `close`. Methods are called from the watching thread."""
+    """Retires dead workers over HTTP. Its methods are called from the supervising thread."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
@@ -35,7 +36,7 @@ class HttpMaintenance:
         self._thread.start()
 
     def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
-        """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
+        """Requeue the tasks of a dead worker now, without waiting for its leases to expire."""
         self._loop.call_soon_threadsafe(self._begin, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:

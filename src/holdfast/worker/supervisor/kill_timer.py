@@ -1,7 +1,7 @@
-"""The fuse: a timer in the kernel that kills this process, for the case that its parent is dead or frozen itself.
+"""A kernel timer that kills this process in case its supervisor is dead or frozen.
 
-The parent is the first to keep a worker to its lease; this is the second line, and needs neither the parent nor the
-interpreter. Linux only; elsewhere there is the parent alone.
+The supervisor enforces a worker's leases first. This timer is the second safeguard and needs neither the supervisor nor
+the interpreter. Linux only; on other systems the supervisor is the only safeguard.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Alarm(ctypes.Structure):
 
 
 class KillTimer:
-    """One timer. `set` moves it; at its moment the kernel kills the process."""
+    """One timer. `set` moves it; when it expires, the kernel kills the process."""
 
     def __init__(self) -> None:
         self._timer = ctypes.c_void_p()
@@ -52,13 +52,13 @@ class KillTimer:
             log.warning("no kernel timer (errno %s): leases are enforced by the parent alone", ctypes.get_errno())
 
     def set(self, instant: float) -> None:
-        """Burn down at an instant of the monotonic clock; FOREVER puts it out."""
+        """Set the expiry, an instant on the monotonic clock. FOREVER disarms the timer."""
         if not self._is_armed:
             return
         if instant == FOREVER:
             first = _Time(0, 0)
         else:
-            # A zero would mean never; an instant in the past means now.
+            # Zero would disarm the timer; an instant in the past expires at once.
             seconds, part = divmod(max(instant, 1e-9), 1.0)
             first = _Time(int(seconds), max(1, int(part * 1e9)))
         self._libc.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(_Alarm(_Time(0, 0), first)), None)

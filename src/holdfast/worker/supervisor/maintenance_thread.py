@@ -1,7 +1,7 @@
-"""The parent's side of the database: the repair loops, and burying worker processes that died.
+"""The supervisor's database thread: runs the maintenance loops and retires worker processes that died.
 
-Lives in a thread with its own event loop, so that nothing the database does can hold up the thread that watches the
-processes. Goes on through database restarts.
+It has its own event loop, so that a slow database cannot block the thread that supervises the processes. It continues
+through database restarts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REPEAT_SECONDS_MAX = 2.0
 
 
 class MaintenanceThread:
-    """`start`, `retire_worker` the dead, `close`. Methods are called from the watching thread."""
+    """Runs the maintenance loops and retires dead workers. Its methods are called from the supervising thread."""
 
     def __init__(
         self, url: str, settings: Settings, *, migrates: bool, loops: bool, beside: Beside | None = None
@@ -54,8 +54,10 @@ class MaintenanceThread:
         self._looping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Open the database, waiting for one that is away or full; what is wrong with it is raised here, before any
-        process is started."""
+        """Open the database, waiting for one that is away or full.
+
+        Permanent errors are raised here, before any process is started.
+        """
         self._thread.start()
         opening = asyncio.run_coroutine_threadsafe(once_there(self._open, seconds_max=START_SECONDS_MAX), self._loop)
         try:
@@ -66,18 +68,18 @@ class MaintenanceThread:
             raise
 
     def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
-        """Give the tasks of a dead worker to others now, without waiting for its leases to expire."""
+        """Requeue the tasks of a dead worker now, without waiting for its leases to expire."""
         self._loop.call_soon_threadsafe(self._begin_burial, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:
-        """Finish burials within the time, then let go of the database."""
+        """Finish pending retirements within the time, then close the database."""
         closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
         with contextlib.suppress(*ANY_DB_ERROR):
             closing.result()
         self._end_thread()
 
     async def _open(self) -> None:
-        # A new one for each try: connections that were closed stay closed.
+        # Each attempt needs a new engine: closed connections stay closed.
         self._engine = self._new_engine()
         await self._engine.__aenter__()
         try:
@@ -89,7 +91,7 @@ class MaintenanceThread:
             self._looping = asyncio.create_task(self._repair(), name="holdfast-loops")
 
     async def _repair(self) -> None:
-        """Run the loops for ever: without them lost work would stay lost, so not even a bug of ours may end them."""
+        """Run the maintenance loops forever, restarting them after any error: without them, lost work stays lost."""
         while True:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -127,7 +129,7 @@ class MaintenanceThread:
 
 
 async def _until_done(step: Callable[[], Awaitable[T]], outage: Outage, part: str) -> T:
-    """Repeat a step that is safe to repeat until the database takes it."""
+    """Retry a repeatable step until the database executes it."""
     pause = REPEAT_SECONDS_FIRST
     while True:
         try:

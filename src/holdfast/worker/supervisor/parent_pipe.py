@@ -1,4 +1,4 @@
-"""The lifeline: a pipe whose other end only the parent holds. When it breaks, the parent is dead."""
+"""A pipe from the supervisor to its child: it carries the start orders, and closes when the supervisor dies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ORDERS_BYTES_MAX = 1024 * 1024
 
 
 class ParentPipe:
-    """Reads the orders that arrive first, then waits for the end in a thread of its own."""
+    """Reads the start orders, then waits in a thread for the pipe to close."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -18,7 +18,7 @@ class ParentPipe:
         self._rest = b""
 
     def read_line(self) -> bytes:
-        """The first line; empty if the parent was gone before it wrote one."""
+        """Return the first line; empty if the parent died before it wrote one."""
         while b"\n" not in self._rest and len(self._rest) < ORDERS_BYTES_MAX:
             part = os.read(self._descriptor, 65536)
             if not part:
@@ -28,7 +28,7 @@ class ParentPipe:
         return line
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Call `on_end` from a thread once the parent is gone."""
+        """Call `on_end` from a thread once the parent is dead."""
         threading.Thread(target=self._wait, args=(on_end,), name="holdfast-lifeline", daemon=True).start()
 
     def _wait(self, on_end: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""One worker process as its parent sees it: started, watched through its board, killed in time, buried."""
+"""One worker process, seen from its supervisor: started, watched through its deadline page, killed in time, retired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.worker.supervisor.start_orders import Orders
 
 
 class Process:
-    """A running child. Its pipe is its lifeline: it ends when this process does, however that happens."""
+    """A running child process. When this process ends, the pipe between them closes and the child ends too."""
 
     def __init__(self, orders: Orders) -> None:
         self.started_at = time.monotonic()
@@ -48,7 +48,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative when a signal ended it."""
+        """The exit code: None while it runs, negative when a signal ended it."""
         return self._child.poll()
 
     @property
@@ -59,15 +59,15 @@ class Process:
         self._child.send_signal(which)
 
     def kill(self) -> None:
-        """Works on a stopped process too, and whatever holds its interpreter."""
+        """Kill the process. This works on a stopped process too, and on one whose interpreter is blocked."""
         self.was_killed = True
         self._child.kill()
 
     def is_gone(self) -> bool:
-        """Whether it and everything it started is dead; what is left gets killed."""
+        """Return whether the process and everything it started is dead; kill what is left."""
         return self.exit_code is not None and kill_session(self.pid)
 
     def forget(self) -> None:
-        """Let go of its memory and its lifeline."""
+        """Release its deadline page and its pipe."""
         os.close(self._lifeline)
         self.deadline_page.close()

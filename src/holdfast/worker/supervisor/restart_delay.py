@@ -1,4 +1,4 @@
-"""When to start a worker process again: at once after a long life, ever later while it keeps dying young.
+"""The delay before a worker process is restarted: short after a long life, doubled while processes keep dying young.
 
 Pure: lifetimes arrive as values.
 """
@@ -11,13 +11,13 @@ LONGEST_SECONDS = 30.0
 
 
 class RestartDelay:
-    """The memory of one place among the workers."""
+    """The restart history of one child slot."""
 
     def __init__(self) -> None:
         self.deaths = 0
-        """Deaths in a row of processes that died young."""
+        """How many processes in a row died young."""
 
     def pause_seconds(self, *, lived_seconds: float) -> float:
-        """How long to wait after a death before the next start."""
+        """Return how long to wait after a death before the next start."""
         self.deaths = 1 if lived_seconds >= YOUNG_SECONDS else self.deaths + 1
         return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** min(self.deaths - 1, 30)))

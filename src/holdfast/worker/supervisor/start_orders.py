@@ -1,7 +1,8 @@
-"""What a parent tells a worker process at its start, and the words in which the process says why it ended.
+"""The orders that a supervisor gives to a worker process at its start, and the exit codes of that process.
 
-Orders travel through a pipe, not through arguments or the environment: a database URL may hold a password, and every
-user of a machine can read arguments. The pipe stays open: its end tells the process that the parent is gone.
+Orders are sent through a pipe, not in arguments or the environment: a database URL may contain a password, and every
+user of a machine can read arguments. The pipe stays open: when it closes, the process knows that the supervisor is
+dead.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from holdfast.settings.settings import Settings
 
 
 class ExitCode(IntEnum):
-    """Exit codes of a worker process; the numbers are those of sysexits.h where it has one."""
+    """Exit codes of a worker process; the numbers follow sysexits.h where it has one."""
 
     STOPPED = 0
-    """It was asked to stop and did."""
+    """The process was asked to stop and did."""
     OVERDUE = 70
-    """An attempt would not end by its deadline or before its lease; the process went instead."""
+    """An attempt did not end by its deadline or before its lease expired, so the process ended itself."""
     AWAY = 75
     """The database could not be reached, or no longer knows this worker: start another."""
     CANNOT_LOAD = 78
-    """The app could not be imported, or the worker was refused; starting it again will not help."""
+    """The app could not be imported, or the worker was refused; a restart will not help."""
     DRAINED = 79
-    """It was drained and held nothing any more: nobody takes its place."""
+    """The worker was drained and had nothing left to run: no other process replaces it."""
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a worker process needs to know."""
+    """Everything a worker process needs to know at its start."""
 
     app_ref: str
     url: str
@@ -41,11 +42,11 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     packs: list[str] = []
     tells_failures: bool = True
-    """Whether failed attempts are logged; something else may show them already."""
+    """Whether failed attempts are logged; false if another component shows them already."""
 
 
 def encode(orders: Orders) -> bytes:
-    """One line."""
+    """Encode the orders as one line."""
     return msgspec.json.encode(orders, enc_hook=_plain) + b"\n"
 
 

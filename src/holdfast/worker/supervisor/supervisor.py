@@ -1,14 +1,14 @@
-"""The parent: a small process over worker processes, which keeps the promise that a worker cannot outlive its lease.
+"""The supervisor: a small parent process that guarantees that a worker process does not outlive its leases.
 
-Each child shows on its board when it must be dead. Past that moment the parent kills it, whatever it is doing, so that
-nobody else can run its tasks while it still can. A child that died is buried: nothing it started runs any more, its
-tasks go to others at once, and another child takes its place.
+Each child publishes on its deadline page when it must be dead. After that instant the supervisor kills it, whatever it
+is doing, so that its tasks never run in two processes at once. A child that died is retired: everything it started is
+killed, its tasks are requeued at once, and another child replaces it.
 
     SIGTERM, SIGINT, SIGHUP   children finish or hand back their work within the shutdown time, then all end
     the same again            children hand back what they can at once
     a third time              children are killed
 
-If the parent itself is killed, its children notice, stop and end: there would be nobody left to hold them to a lease.
+If the supervisor itself is killed, its children notice, stop and end, because nothing would enforce their leases.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("holdfast.parent")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HAND_BACK_SECONDS = 10.0
-"""How long children may take to hand back and end, beyond the time they have to finish."""
+"""How long children may take to hand back and end, after the time they have to finish."""
 
 CANNOT_LOAD_PAUSE_SECONDS = 5.0
 
@@ -59,11 +59,11 @@ def run_workers(
     beside: Beside | None = None,
     tells_failures: bool = True,
 ) -> int:
-    """Run workers until told to stop; call it from the main thread. Returns the exit code of the program.
+    """Run workers until a stop signal arrives, and return the program's exit code. Call it from the main thread.
 
-    `packs` are folders whose actions run beside those of the app, or alone where `app_ref` is empty. Where the
-    settings' URL is that of a server, workers speak HTTP with it, and the loops are its own. `beside` is a loop that
-    runs beside the repair loops. `tells_failures` has each failed attempt in the log.
+    `packs` are folders whose actions run in addition to the app's, or alone where `app_ref` is empty. If the settings'
+    URL is a server's, workers use HTTP and the server runs the maintenance loops. `beside` is a loop to run
+    concurrently with the maintenance loops. `tells_failures` logs each failed attempt.
     """
     with _dispatcher(settings, loops, beside) as (url, settings, repairs):
         orders = Orders(
@@ -83,7 +83,7 @@ def run_workers(
 def _dispatcher(
     settings: Settings, loops: bool, beside: Beside | None
 ) -> Iterator[tuple[str, Settings, WorkerRetirer]]:
-    """Whom the workers will speak with: its URL, the settings it asks for, and who buries the dead."""
+    """Yield what workers connect to: its URL, the settings it requires, and the object that retires dead workers."""
     if settings.url is not None and is_server(settings.url):
         url, place = settings.url, None
         settings = asyncio.run(once_there(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX))
@@ -104,20 +104,20 @@ def _dispatcher(
 
 
 class WorkerRetirer(Protocol):
-    """Sees to it that the tasks of a dead worker go to others."""
+    """Requeues the tasks of a dead worker."""
 
     def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None: ...
 
 
 @dataclass(slots=True)
 class _ChildSlot:
-    """A place for one child, filled again whenever it falls empty."""
+    """The slot of one child process, filled again whenever the child ends."""
 
     number: int
     process: Process | None = None
     start_at: float = 0.0
     is_given_up: bool = False
-    """Its worker was drained: the place stays empty."""
+    """Whether its worker was drained, so that no other child is started."""
     restarts: RestartDelay = field(default_factory=RestartDelay)
 
 
@@ -137,7 +137,8 @@ class _Parent:
         with self._hearing_signals() as ear:
             while not self._is_over():
                 self._start_due()
-                # A board can change at any time, so the wait is never long; a signal or a death ends it.
+                # A deadline page can change at any time, so the wait is short; a signal or a child's death ends it
+                # early.
                 select.select([ear], [], [], self._tick_seconds)
                 with contextlib.suppress(BlockingIOError):
                     ear.recv(4096)
@@ -162,7 +163,7 @@ class _Parent:
                 log.info("worker process %s started (pid %s)", seat.number, seat.process.pid)
 
     def _enforce(self) -> None:
-        """Kill every child past the moment it named itself, and all of them past the end of a stop."""
+        """Kill every child past the instant on its deadline page, and all of them past the end of a stop."""
         now = time.monotonic()
         for seat in self._seats:
             process = seat.process
@@ -183,7 +184,7 @@ class _Parent:
                 process.kill()
 
     def _pass_on_stop(self) -> None:
-        """Tell the children what the signals so far mean."""
+        """Forward the stop signals received so far to the children."""
         if self._stops_passed_on == self._stops_heard:
             return
         self._stops_passed_on = self._stops_heard
@@ -206,7 +207,7 @@ class _Parent:
                 seat.process.signal(which)
 
     def _look_after(self, seat: _ChildSlot) -> None:
-        """Bury a child that died, and see to its successor."""
+        """Retire a child that died, and schedule its successor."""
         process = seat.process
         if process is None or not process.is_gone():
             return
@@ -248,7 +249,7 @@ class _Parent:
 
     @contextlib.contextmanager
     def _hearing_signals(self) -> Iterator[socket.socket]:
-        """Count stop signals, and make every signal end the wait: a child's death too."""
+        """Count stop signals, and make every signal end the wait, also that of a child's death."""
         ear, mouth = socket.socketpair()
         ear.setblocking(False)
         mouth.setblocking(False)
@@ -269,10 +270,10 @@ class _Parent:
 
 
 def _wanted_signals() -> list[signal.Signals]:
-    """A hang-up ignored from outside stays ignored: that is how `nohup` works.
+    """Return the stop signals to handle. SIGHUP stays ignored if it was ignored at start: `nohup` relies on that.
 
-    An interrupt does not: shells without job control have whatever they start in the background ignore it, and whoever
-    then sends one by hand means it.
+    SIGINT is handled even so: shells without job control make background processes ignore it, and a SIGINT sent by hand
+    is intended.
     """
     is_kept_up = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [which for which in STOP_SIGNALS if not (which is signal.SIGHUP and is_kept_up)]

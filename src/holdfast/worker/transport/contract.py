@@ -1,7 +1,8 @@
-"""The line from a worker to its dispatcher: one Protocol, spoken directly to the database or over HTTP.
+"""The transport protocol between a worker and the engine, implemented for the database and for HTTP.
 
-The loop, the heart and the hold know nothing but this. Every call may be repeated; what went wrong on the way is raised
-as trouble (`TROUBLE` of the store), after which the loop drops the line and resumes it with what it knows.
+The exchange loop, the heartbeat thread and the set of running attempts use only this protocol. Every call may be
+repeated. Failures on the way are raised as `ANY_DB_ERROR` of the store; the exchange loop then drops the connection and
+resumes with the leases it knows.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from holdfast.store.outage import Outage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """What a transport calls when it hears of work: `notify` with the lanes that got some and whose turn it is, `look`
-    to have the worker look at once, `free` to learn how many slots are free, and `beat` when an attempt of this worker
-    was asked to stop: the answer to the next beat says which."""
+    """Callbacks of a worker for its transport.
+
+    `notify` reports the lanes that got work and whose turn it is. `look` makes the worker claim at once. `free` returns
+    the number of free slots. `beat` reports that an attempt of this worker should stop; the response to the next
+    heartbeat says which.
+    """
 
     notify: Callable[[int, Sequence[int]], None]
     look: Callable[[Sequence[int]], None]
@@ -39,13 +43,13 @@ class Listening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
-    """What a worker says about itself when it signs on."""
+    """What a worker declares when it signs on."""
 
     name: str
     version: str
     actions: Mapping[str, Action[..., Any]]
     pulled: list[str]
-    """The actions whose tasks it takes: the others have workers launched for them."""
+    """The actions whose tasks it claims. The others have workers launched for them."""
     flows: Mapping[str, Flow[...]]
     queues: list[str] | None
     slots: int
@@ -55,7 +59,7 @@ class Signing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """Who the worker is from now on, and the pace it has to keep."""
+    """The worker's id, and the lease and heartbeat times it has to use."""
 
     worker_id: int
     lease_seconds: float
@@ -64,8 +68,11 @@ class Signed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeResponse:
-    """The answer to one exchange. `may_have_more`: another claim could find something at once. `has_missed`: there is
-    work that others held just now; the worker looks for it again soon."""
+    """The response to one exchange.
+
+    `may_have_more`: another claim could find tasks at once. `has_missed`: other transactions had locked claimable
+    tasks, so the worker claims again soon.
+    """
 
     settled: Settled
     claimed: Sequence[Claimed]
@@ -74,7 +81,7 @@ class ExchangeResponse:
 
 
 class LaneNames(Protocol):
-    """Lanes and policies by the numbers that claims carry."""
+    """Lanes and policies by the ids that claims carry."""
 
     async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None: ...
 
@@ -84,11 +91,14 @@ class LaneNames(Protocol):
 
 
 class HeartbeatChannel(Protocol):
-    """What the heart needs, in its own thread and on its own connection."""
+    """What the heartbeat thread needs, on its own connection."""
 
     async def beat(self, leases: Mapping[int, Any], ended: Mapping[int, Any], health: str) -> Beat:
-        """Renew leases (task id → token), keep those of attempts that ended and are not settled yet, where that can be
-        done without waiting for who settles them, and say how the worker feels."""
+        """Renew leases (task id → token), and report the worker's health.
+
+        Also renew the leases of `ended` attempts that are not settled yet, except where the row is locked by the
+        transaction that settles it.
+        """
         ...
 
     async def hand_back(self, reports: Sequence[Report]) -> None:
@@ -96,84 +106,89 @@ class HeartbeatChannel(Protocol):
         ...
 
     def drop(self) -> None:
-        """Forget a connection that failed."""
+        """Drop a connection that failed."""
         ...
 
     async def close(self) -> None: ...
 
 
 class WorkListener(Protocol):
-    """How a worker hears of work."""
+    """How a worker learns of new work."""
 
     def expect(self, lanes: Sequence[int]) -> None:
-        """A ring named lanes: the next claim tries them first."""
+        """Make the next claim try these lanes first, because a notification named them."""
         ...
 
     def stand_by(self, *, is_free: bool) -> None:
-        """Nothing is to be said: wake the worker when there may be work, if it `is_free`, or an attempt shall stop."""
+        """Wait for work if the worker `is_free`, and for requests to stop an attempt; then call the worker."""
         ...
 
 
 class Transport(WorkListener, Protocol):
-    """One worker's line, on its event loop."""
+    """The connection of one worker to the engine, used on its event loop."""
 
     settings: Settings
     outage: Outage
-    """Where everything that repeats what failed says so."""
+    """Where every part that retries records failures and recoveries."""
     names: LaneNames
     effect_store: EffectStore
     poll_seconds: float
-    """The longest wait for work when no ring comes."""
+    """The longest wait for work without a notification."""
     batch_bytes_max: int
-    """How much output one exchange may carry."""
+    """How many bytes of output one exchange may carry."""
     decides: bool
-    """Whether the policies it gives are whole: over HTTP the server alone knows what follows a failure."""
+    """Whether its policies are complete. Over HTTP only the server knows what follows a failure."""
     concurrent_exchanges: int
-    """How many exchanges may be under way at once. Notes go with the first alone."""
+    """How many exchanges may run concurrently. Only the first sends notes."""
 
     async def sign_on(self, signing: Signing, body: Listening) -> Signed:
-        """Declare what the worker's code has, register it, and listen."""
+        """Declare the worker's actions, flows and schedules, register the worker, and start to listen."""
         ...
 
     async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
-        """None while the line stands. Else connect, and give leases of this worker that `known` does not name.
+        """Reconnect, and return leases of this worker that `known` does not contain. None if still connected.
 
-        Leases are known as task and token.
+        Leases are identified by task and token.
         """
         ...
 
     async def exchange(
         self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
     ) -> ExchangeResponse:
-        """Keep notes, settle reports, claim at most `want`; `start` may be handed some of these before the answer."""
+        """Store notes, settle reports, and claim at most `want` tasks.
+
+        `start` may get some of them before the response.
+        """
         ...
 
     async def settle_alone(self, report: Report) -> Settled:
-        """Settle one report beside the exchange."""
+        """Settle one report concurrently with the exchanges."""
         ...
 
     def drop(self) -> None:
-        """Forget a connection that failed; `resume` makes another."""
+        """Drop a connection that failed; `resume` opens another."""
         ...
 
     def pulse(self) -> HeartbeatChannel: ...
 
     def declared(self, datasets: Datasets) -> DeclaredDatasets:
-        """How attempts reach the app's datasets."""
+        """Return how attempts access the app's datasets."""
         ...
 
     async def sign_off(self, *, is_idle: bool) -> None:
-        """Leave; one whose attempts still run stays registered, so that its leases are waited for."""
+        """Sign off. A worker whose attempts still run stays registered until its leases expire."""
         ...
 
 
 class LaunchedLine(Transport, Protocol):
-    """The line of a launched worker."""
+    """The transport of a launched worker."""
 
     async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
-        """Swap a one-shot token for the lease of its attempt; `LeaseLost` if it is not good (any more).
+        """Exchange a one-shot token for the lease of its attempt.
 
-        Not repeated by itself: an answer that got lost is found by `resume`. Nothing, where the attempt could not have
-        its input and was settled as failed already.
+        Raise `LeaseLost` if the token is not valid (any more).
+
+        Not retried here: if the response is lost, `resume` finds the lease. Empty if the attempt's input could not be
+        built and it was settled as failed.
         """
         ...

@@ -1,4 +1,4 @@
-"""The direct line: a worker that has the database itself, with a session each to exchange, to beat and to listen."""
+"""The database transport: a worker with direct database access, using one session each to exchange, beat and listen."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 class DatabaseTransport:
-    """A worker's line on an open engine, which stays its owner's."""
+    """A worker's transport over an open engine, which the caller owns."""
 
     def __init__(self, engine: Engine) -> None:
         self.settings = engine.settings
@@ -59,7 +59,7 @@ class DatabaseTransport:
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
         self.decides = True
-        self.concurrent_exchanges = 1  # an exchange has the session to itself
+        self.concurrent_exchanges = 1  # an exchange uses the session exclusively
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine
         self._worker_id = 0
@@ -104,7 +104,7 @@ class DatabaseTransport:
         )
 
     def _new_ears(self, signing: Signing, body: Listening) -> Sequence[Listener | Consumer]:
-        """What hears of new work: a connection to PostgreSQL, or the carrier that the settings name."""
+        """Return the listeners for new work: a PostgreSQL connection, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
             return [Listener(database, WAKE_CHANNEL, body.notify, also={STOP_CHANNEL: self._on_stop(body)})]
@@ -187,7 +187,10 @@ class DatabaseTransport:
         return settled
 
     def _tell(self, notifications: Notifications) -> None:
-        """Announce what was committed, and see to what follows beside the work; the repair loops do it too, later."""
+        """Send notifications of committed changes, and propagate them to parent runs and waits in the background.
+
+        The maintenance loops also propagate them, later.
+        """
         self._engine.notifier.notify(lanes=notifications.lanes, done=notifications.awaited, stops=notifications.stops)
         if notifications.children or notifications.waits:
             following = asyncio.create_task(self._follow_up(notifications), name="holdfast-follow-up")
@@ -201,14 +204,14 @@ class DatabaseTransport:
             log.warning("could not follow up on ended runs, the repair loops will: %s", error)
 
     async def followed(self) -> None:
-        """Until what follows from everything told so far is done, or left to the repair loops."""
+        """Wait until everything published so far is propagated, or left to the maintenance loops."""
         await asyncio.gather(*self._following, return_exceptions=True)
 
     def expect(self, lanes: Sequence[int]) -> None:
         self.claimer.expect(lanes, now=time.monotonic())
 
     def stand_by(self, *, is_free: bool) -> None:
-        """The listener stands by all the time."""
+        """Do nothing: the listener is always active."""
 
     def drop(self) -> None:
         if self.session is not None:
@@ -239,7 +242,7 @@ class DatabaseTransport:
 
 
 class DatabaseHeartbeats:
-    """Beats on a session of its own; made in one thread, used in the heart's."""
+    """Sends heartbeats on its own session; created in one thread, used in the heartbeat thread."""
 
     def __init__(self, database: Database, catalog: Catalog, worker_id: int, *, lease_seconds: float) -> None:
         self._database = database

@@ -1,7 +1,7 @@
-"""The line over HTTP: the same contract, spoken to a server instead of the database.
+"""The HTTP transport: the worker's transport protocol, spoken to a server instead of the database.
 
-Connections of its own: some for exchanges, one for a wait for work, which the server answers when there may be some,
-the heart's, and a few for the ledger's questions. Datasets are rows of the database and are not offered here.
+It uses separate connections: some for exchanges, one for a long poll for work, the heartbeat's, and a few for the
+effect store. Datasets are database rows and are not available here.
 """
 
 from __future__ import annotations
@@ -58,20 +58,22 @@ log = logging.getLogger("holdfast.worker")
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 FLIGHTS = 4
-"""Exchanges at once: while one waits for the way or for the disk, the next are made."""
+"""Concurrent exchanges: while one waits for the network or the disk, the next are prepared."""
 POLL_SECONDS = 15.0
-"""The server polls for everybody who waits there; this is for a server that forgot."""
+"""The server notifies waiting workers; this poll covers a server that lost the registration of a wait."""
 PAUSE_SECONDS_FIRST, PAUSE_SECONDS = 0.02, 1.0
-"""Between calls that came at once and were in vain (a limit, a breaker on trial), longer each time; after a failure."""
+"""Pause after long polls that returned at once without work (a limit, a breaker on trial), doubled each time; after a
+failure.
+"""
 AT_ONCE_SECONDS = 0.1
 WAIT_PARTS = (0.8, 1.0)
-"""How much of the longest wait one asks for."""
+"""Range of the share of the longest wait that one request asks for."""
 LATE_SECONDS = 10.0
-"""How much longer than it was asked to a server may hold back an answer."""
+"""How much later than requested a server may answer a long poll."""
 
 
 async def fetch_terms(url: str, settings: Settings) -> Settings:
-    """The settings of a worker of this server: pace and limits are the server's."""
+    """Return the settings for a worker of this server: the server decides times and limits."""
     calls = HttpConnection(Server.of(url, settings))
     try:
         terms = await calls.get("/internal/terms", Terms)
@@ -83,7 +85,7 @@ async def fetch_terms(url: str, settings: Settings) -> Settings:
 
 
 class HttpLaneNames:
-    """Lanes and policies as tasks handed out name them; the numbers are this worker's own."""
+    """Lanes and policies as the server names them in tasks; the ids are local to this worker."""
 
     def __init__(self) -> None:
         self._lanes: list[Lane] = []
@@ -92,7 +94,7 @@ class HttpLaneNames:
         self._policy_ids: dict[tuple[float | None, int | None], int] = {}
 
     async def learn(self, lane_ids: Iterable[int], policy_ids: Iterable[int]) -> None:
-        """Everything was learnt with the task."""
+        """Do nothing: each task brings its names."""
 
     def lane(self, lane_id: int) -> Lane:
         return self._lanes[lane_id]
@@ -101,7 +103,7 @@ class HttpLaneNames:
         return self._policies[policy_id]
 
     def claimed(self, task: HandedTask) -> Claimed:
-        """A task as the rest of the worker knows it. What of its budget is spent only the server knows."""
+        """Convert a task of the server to a `Claimed`. Only the server knows how much of its retry budget is used."""
         lane = (task.action, task.queue, task.tenant)
         if (lane_id := self._lane_ids.get(lane)) is None:
             lane_id = self._lane_ids[lane] = len(self._lanes)
@@ -127,7 +129,7 @@ class HttpLaneNames:
 
 
 class HttpTransport:
-    """A worker's line to `holdfast server`."""
+    """A worker's transport to `holdfast server`."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
@@ -227,7 +229,7 @@ class HttpTransport:
         )
 
     async def _apart(self, reports: Sequence[Report]) -> ExchangeResponse:
-        """The server cannot take one report of a batch: report each alone, so that it holds up no other."""
+        """Send each report alone, because the server refused one of the batch and it must not block the others."""
         settled = NOTHING_SETTLED
         for report in reports:
             try:
@@ -241,20 +243,20 @@ class HttpTransport:
 
     async def _exchange(self, body: Batch) -> ExchangeAnswer:
         try:
-            # Not repeated silently: what a lost answer gave has to be asked for, which the next `resume` does.
+            # Not repeated silently: what a lost response contained must be requested, which the next `resume` does.
             calls = next((one for one in (self._calls, *self._beside) if not one.is_busy), self._calls)
             return await calls.post("/internal/exchange", body, ExchangeAnswer, may_repeat=False)
         except (Invalid, Unavailable):
             raise
         except HoldfastError as error:
-            # Not known any more, or not allowed any more: the heart hears the same and decides.
+            # The worker is unknown or no longer authorized. The heartbeat gets the same response and decides.
             raise Unavailable(error.detail, code=error.code, advice=error.advice) from error
 
     async def settle_alone(self, report: Report) -> Settled:
         raise AssertionError("nothing is committed to datasets over HTTP")
 
     def expect(self, lanes: Sequence[int]) -> None:
-        """The server knows which lanes to try."""
+        """Do nothing: the server knows which lanes to try."""
 
     def stand_by(self, *, is_free: bool) -> None:
         is_waiting = self._waiting is not None and not self._waiting.done()
@@ -264,7 +266,7 @@ class HttpTransport:
             self._stopping = asyncio.create_task(self._wait_for_stop(), name="holdfast-http-stop")
 
     async def _wait_for_stop(self) -> None:
-        """While no slot is free, ask the server to say when an attempt shall stop; otherwise `_wait` hears it."""
+        """Long-poll for requests to stop an attempt while no slot is free. Otherwise `_wait` receives them."""
         while not self._free():
             seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
             body = Wait(self._worker_id, wait_seconds=seconds, takes_work=False)
@@ -278,13 +280,13 @@ class HttpTransport:
                 self._beat()
 
     async def _wait(self) -> None:
-        """Ask the server to say when there may be work, until it does."""
+        """Long-poll until the server answers that there may be work."""
         if self._calls_in_vain:
             await asyncio.sleep(min(PAUSE_SECONDS, PAUSE_SECONDS_FIRST * 2**self._calls_in_vain))
         while True:
             asked_at = time.monotonic()
             try:
-                # Not all for the same time: those who came together, after a restart, need not come back together.
+                # Wait times are random, so that workers that came together after a restart do not come back together.
                 seconds = self._wait_seconds_max * random.uniform(*WAIT_PARTS)
                 body, seconds_max = Wait(self._worker_id, wait_seconds=seconds), seconds + LATE_SECONDS
                 hint = await self._waits.post("/internal/wait", body, WaitAnswer, seconds_max=seconds_max)
@@ -331,7 +333,7 @@ class HttpTransport:
 
 
 class HttpHeartbeats:
-    """Beats on a connection of its own; made in one thread, used in the heart's."""
+    """Sends heartbeats on its own connection; created in one thread, used in the heartbeat thread."""
 
     def __init__(self, server: Server, worker_id: str) -> None:
         self._calls = HttpConnection(server)
@@ -372,14 +374,14 @@ class HttpHeartbeats:
 
 
 def _is_served(queue: str, *served: Sequence[str] | None) -> bool:
-    """Whether a queue is among what a worker was told to serve and what its token allows; None allows every queue."""
+    """Return whether the worker serves the queue and its token allows it; None allows every queue."""
     return all(names is None or queue in names for names in served)
 
 
 def _declared(action: Any) -> DeclaredAction:
-    """What the code says about an action; what it leaves to the settings, the server's settings decide."""
+    """Return what the code declares about an action. The server's settings decide the rest."""
     policy = action.policy(PolicyDefaults()).to_json()
-    # A server is not told of launchers, nor what they mean for retries.
+    # The server does not know launchers, nor what they mean for retries.
     said = [*action.overrides, *(() if action.launcher is None else ("max_retries",))]
     return DeclaredAction(
         action=action.name,

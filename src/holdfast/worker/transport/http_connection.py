@@ -1,8 +1,8 @@
-"""Calls to a server over one kept HTTP/1.1 connection, one at a time.
+"""Requests to a server over one kept-alive HTTP/1.1 connection, one at a time.
 
-For the worker contract only: JSON in, JSON out, calls that are safe to repeat. So a kept connection that turns out to
-be closed is replaced and the call repeated once, silently; everything else that goes wrong on the way is `Unavailable`.
-What the server refuses is raised as the error it is there.
+For the worker contract only: JSON requests and responses that are safe to repeat. If a kept connection turns out to be
+closed, it is replaced and the request is repeated once, silently. Every other failure on the way is raised as
+`Unavailable`. What the server refuses is raised as the server's error.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from holdfast.settings.settings import Settings
 T = TypeVar("T")
 
 CONNECT_SECONDS_MAX = 2.0
-"""A connection that takes longer is begun anew: within a partition the kernel would repeat the first packet ever more
-rarely, and be late to notice its end."""
+"""Time limit for connecting. During a partition the kernel repeats the first packet less and less often, and would
+notice the end of the partition late; a new connection begins with a fresh packet.
+"""
 ANSWER_SECONDS_MAX = 60.0
 HEAD_BYTES_MAX = 64 * 1024
 DEV_HEADER = "x-dev-user"
@@ -55,7 +56,7 @@ _KINDS: Mapping[str, type[HoldfastError]] = {
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server is and how to be known there."""
+    """A server's address, and the credentials to use there."""
 
     host: str
     port: int
@@ -66,7 +67,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, url: str, settings: Settings) -> Server:
-        """`InvalidSettings` if the URL is none, nothing is there to be known by, or a token would go in the clear."""
+        """Parse the URL.
+
+        Raise `InvalidSettings` if it is malformed, credentials are missing, or a token would be sent unencrypted.
+        """
         parts = urlsplit(url)
         try:
             host, port = parts.hostname or "", parts.port
@@ -108,7 +112,7 @@ def _bad_url(url: str, why: str) -> InvalidSettings:
 
 
 class HttpConnection:
-    """One connection to a server, made when it is needed."""
+    """One connection to a server, opened when it is needed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -127,14 +131,14 @@ class HttpConnection:
         seconds_max: float = ANSWER_SECONDS_MAX,
         may_repeat: bool = True,
     ) -> T:
-        """The answer as this type. Cancelled or too late, the connection is closed, which the server notices.
+        """Return the response as `kind`. A cancelled or late call closes the connection, which the server notices.
 
-        A caller that has to do something after a lost answer says that it `may_repeat` nothing.
+        Pass `may_repeat=False` if the caller must react to a lost response.
         """
         return await self._ask("POST", path, msgspec.json.encode(body), kind, seconds_max, may_repeat=may_repeat)
 
     def drop(self) -> None:
-        """Close the connection now; the next call makes another."""
+        """Close the connection now; the next call opens another."""
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None
@@ -152,7 +156,7 @@ class HttpConnection:
                     self.drop()
                     if not may_repeat:
                         raise
-                    # The server closes connections that were silent for long; this one may have been.
+                    # The server closes connections that were idle for long; this may have been one.
                     status, answer = await self._talk(method, path, body)
         except _BROKEN as error:
             self.drop()
@@ -204,11 +208,11 @@ class HttpConnection:
         )
 
     def _refusal(self, status: int, answer: bytes) -> HoldfastError:
-        """What the server said, as the error that it is there."""
+        """Convert the server's problem response to the error it stands for."""
         try:
             problem = msgspec.json.decode(answer, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # A proxy whose server restarts answers 5xx; anything else is no server of ours.
+            # A proxy whose server restarts answers 5xx; any other status does not come from a Holdfast server.
             return self._away(f"it answered {status}", is_lasting=status < 500)
         detail, code = str(problem.pop("detail", "")), str(problem.pop("code", "internal_error"))
         category, advice = problem.pop("category", ""), str(problem.pop("advice", ""))

@@ -1,6 +1,6 @@
-"""The ledger over HTTP: effects, steps, beats and words of attempts, asked of the server under their leases.
+"""The effect store over HTTP: effects, steps, lease renewals and notes of attempts, each sent with the lease.
 
-Questions come from many attempts at once; each takes a connection of a small set and waits for one if all are busy.
+Requests come from many attempts at once. Each takes a connection from a small pool, and waits if all are in use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 CONNECTIONS_MAX = 4
 UNSETTLED = ("server_unreachable", "database_unavailable", "outcome_unknown", "pool_exhausted", "client_closed")
-"""Codes that say nothing about what was asked: ask again."""
+"""Codes that do not say whether the request was executed: retry it."""
 
 
 class _Renewal(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class _Renewal(msgspec.Struct, frozen=True):
 
 
 class HttpEffectStore(EffectStore):
-    """The ledger of one worker, kept by a server."""
+    """The effect store of one worker, kept by a server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -72,7 +72,7 @@ class HttpEffectStore(EffectStore):
                 assert_never(request)
 
     async def keep_notes(self, batch: list[Note]) -> None:
-        """Keep what attempts said; what the server cannot store is dropped."""
+        """Store notes of attempts. Notes that the server cannot store are dropped."""
         spoken = [
             AttemptNotes(
                 str(note.claimed.task_id),
@@ -128,7 +128,7 @@ class HttpEffectStore(EffectStore):
         return Steps([StoredStep(one.name, one.digest, bytes(one.output)) for one in recalled.steps])
 
     async def _insist(self, path: str, body: Any, kind: type[T]) -> T:
-        """Ask however often the way breaks within reason: every question may be repeated."""
+        """Send a request with a limited number of retries; every request may be repeated."""
         for pause in PAUSES_SECONDS:
             try:
                 return await self._post(path, body, kind)

@@ -1,4 +1,4 @@
-"""Reports of attempts as they travel to a server."""
+"""Reports of attempts in the server's wire format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.protocol.worker import NOTHING, Completion, ReportedFailure
 
 
 def completion(report: Report) -> Completion:
-    """A report as it travels."""
+    """Convert a report to its wire format."""
     status, failure = _status(report.outcome)
     outcome = report.outcome
     return Completion(
