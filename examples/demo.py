@@ -152,12 +152,12 @@ class Show:
             console=console,
         )
         self._by_queue = {name: self._bars.add_task(name, total=0, note="") for name in QUEUES}
-        self._news: list[str] = []
+        self._notifications: list[str] = []
         self.live = Live(self._view(), console=console, refresh_per_second=8)
 
     def say(self, line: str) -> None:
         if self.console.is_terminal:
-            self._news.append(line)
+            self._notifications.append(line)
         else:
             self.console.print(line, highlight=False)
 
@@ -173,7 +173,7 @@ class Show:
         return all(s["completed"] + s["failed"] + s["canceled"] == s.total() for s in counts.values())
 
     def _view(self) -> Group:
-        return Group(self._bars, *(Text.from_markup(line) for line in self._news))
+        return Group(self._bars, *(Text.from_markup(line) for line in self._notifications))
 
 
 async def until_ready(client: hf.Client) -> None:

@@ -65,7 +65,7 @@ async def measure_redrive(trial: Trial) -> dict[str, Any]:
     trial.marks.clear()
     async with trial.client() as client, trial.workers():
         trial.say(f"redrive: {letters:,} tasks fail for good")
-        await _bury(trial, client, letters)
+        await _retire_worker(trial, client, letters)
         trial.marks.hit(trial.marks.capacity - 1)
         campaign = await _start(trial, client, letters)
         pairs = [await _pair(trial, client, campaign, tasks, number) for number in range(1, PAIRS + 1)]
@@ -107,7 +107,7 @@ async def _pair(trial: Trial, client: Client, campaign: int, tasks: int, number:
     return pair
 
 
-async def _bury(trial: Trial, client: Client, letters: int) -> None:
+async def _retire_worker(trial: Trial, client: Client, letters: int) -> None:
     """Let tasks fail for good."""
     for start in range(0, letters, BURY_CHUNK):
         await client.enqueue_many(mend, [{"i": i} for i in range(start, min(start + BURY_CHUNK, letters))])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import holdfast
 from holdfast.core.tasks.failure import Failure, failure_of
 from holdfast.core.tasks.fingerprint import fingerprint, fingerprint_on_record, frames_of, normalised, own_frame
 from holdfast.core.tasks.outcome import Failed, Lost, TimedOut
@@ -104,7 +107,7 @@ def test_the_innermost_frame_of_own_code_counts():
 
 def test_an_installed_app_is_known_by_its_action():
     frames = (
-        "/opt/venv/lib/python3.12/site-packages/holdfast/worker/execute.py:run",
+        "/opt/venv/lib/python3.12/site-packages/holdfast/execution/runner.py:run",
         "/usr/lib/python3.12/concurrent/futures/thread.py:run",
         "/opt/venv/lib/python3.12/site-packages/shop/orders.py:charge",
         "/opt/venv/lib/python3.12/site-packages/httpx/_client.py:post",
@@ -141,3 +144,14 @@ def test_a_huge_message_takes_no_time_to_speak_of():
     assert of("9" * 8_000) == of("8" * 8_000)
     assert of("a1" * 4_000) and of("a-1" * 3_000) and of("a." * 4_000) and of("a1-" * 3_000)
     assert of("'" * 8_000) and of("a@" * 4_000) and of("::" * 4_000) and of("/" * 8_000)
+
+
+def test_frames_of_every_module_around_an_attempt_are_skipped():
+    """Whatever folder a module of the engine is in: a file outside of site-packages looks like a user's otherwise."""
+    root = Path(holdfast.__file__).parent
+    parts = ("core", "store", "engine", "execution", "client", "worker", "testing", "_internal")
+    files = [path for part in parts for path in (root / part).rglob("*.py") if path.name != "__init__.py"]
+    assert len(files) > 200
+    for path in files:
+        frames = ("/srv/shop/mail.py:send", f"/srv/checkout/src/holdfast/{path.relative_to(root)}:call")
+        assert own_frame(frames) == "mail.py:send", path

@@ -188,7 +188,7 @@ async def built(play):
     """Version 1 is current with one row, version 2 holds all of them."""
     first = await play.declared()
     await play.running()
-    part = acts.Part(acts.AttemptLease(*acts.lease_of(play.given)), first, acts.Mode.APPEND, 0, "")
+    part = acts.StagedPart(acts.AttemptLease(*acts.lease_of(play.given)), first, acts.Mode.APPEND, 0, "")
     await acts.open_part(play.engine.database, part)
     await acts.stage_batch(play.engine.database, part, [(0, 0)])
     old = acts.Commit(generation_id=first.generation_id, mode=part.mode, rows=1)

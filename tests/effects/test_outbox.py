@@ -31,7 +31,7 @@ async def states(engine):
 async def test_many_tasks_at_once_under_one_key_send_it_once(dispatcher, outbox):
     leases = [await a.a_running_task(dispatcher) for _ in range(8)]
     gates = await asyncio.gather(*(outbox.open(lease) for lease in leases), return_exceptions=True)
-    assert sorted(type(one).__name__ for one in gates) == ["Gate"] + 7 * ["Unavailable"]
+    assert sorted(type(one).__name__ for one in gates) == ["GateDecision"] + 7 * ["Unavailable"]
 
 
 async def test_an_effect_is_pending_while_its_attempt_runs_and_unknown_afterwards(dispatcher, outbox, engine, clock):

@@ -36,7 +36,7 @@ class Platform:
         return order.name
 
     async def describe(self, handles):
-        alive = {name: LaunchStatus(sighting=LaunchState.RUNNING) for name in self.running}
+        alive = {name: LaunchStatus(state=LaunchState.RUNNING) for name in self.running}
         return {name: {**alive, **self.seen}[name] for name in handles if name in {**alive, **self.seen}}
 
     async def stop(self, name, handle):

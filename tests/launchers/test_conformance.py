@@ -144,7 +144,7 @@ async def test_a_launch_that_stopped_before_its_answer_came_is_found_again(kind)
         await asyncio.to_thread(child.wait, 5)
         handle = await given.launcher.launch(an_order(token="another"))
         assert len(given.children()) == 1
-        assert (await given.launcher.describe([handle]))[handle].sighting is LaunchState.STOPPED
+        assert (await given.launcher.describe([handle]))[handle].state is LaunchState.STOPPED
 
 
 async def test_a_server_in_trouble_is_asked_again_under_the_same_name(given):
@@ -171,12 +171,12 @@ async def test_the_same_name_is_launched_once(kind, holdfast_url):
 async def test_what_runs_is_seen_running_and_what_was_killed_stopped(kind, holdfast_url):
     with a_launcher(kind, holdfast_url, SLEEP) as given:
         handle = await given.launcher.launch(an_order())
-        assert (await given.launcher.describe([handle]))[handle].sighting is LaunchState.RUNNING
+        assert (await given.launcher.describe([handle]))[handle].state is LaunchState.RUNNING
         [child] = given.children()
         os.killpg(child.pid, signal.SIGKILL)
         await asyncio.to_thread(child.wait, 5)
         seen = (await given.launcher.describe([handle]))[handle]
-        assert seen.sighting is LaunchState.STOPPED and seen.detail
+        assert seen.state is LaunchState.STOPPED and seen.detail
 
 
 @pytest.mark.representative(one_in=3)

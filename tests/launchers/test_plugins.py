@@ -13,7 +13,7 @@ from holdfast.launchers.profiles import Profiles
 from holdfast.settings.settings import Settings
 
 MODULE = """
-from holdfast.launchers.contract import Seen, Sighting
+from holdfast.launchers.contract import LaunchState, LaunchStatus
 
 
 class NomadLauncher:
@@ -27,7 +27,7 @@ class NomadLauncher:
         return f"nomad/{order.name}"
 
     async def describe(self, handles):
-        return {handle: Seen(sighting=Sighting.RUNNING) for handle in handles}
+        return {handle: LaunchStatus(state=LaunchState.RUNNING) for handle in handles}
 
     async def stop(self, name, handle):
         pass

@@ -149,10 +149,10 @@ async def test_a_name_is_one_actor_that_can_be_seen_and_stopped(launcher):
     order = LaunchOrder(name="hf-9-1", token="t", task_id="9", attempt=1, **about)
     handles = {await launcher.launch(order) for _ in range(3)}
     assert handles == {"hf-9-1"}
-    assert (await launcher.describe(["hf-9-1"]))["hf-9-1"].sighting is LaunchState.RUNNING
+    assert (await launcher.describe(["hf-9-1"]))["hf-9-1"].state is LaunchState.RUNNING
     await launcher.stop("hf-9-1", None)
     async with asyncio.timeout(30):
-        while (await launcher.describe(["hf-9-1"]))["hf-9-1"].sighting is not LaunchState.STOPPED:  # noqa: ASYNC110 - the same
+        while (await launcher.describe(["hf-9-1"]))["hf-9-1"].state is not LaunchState.STOPPED:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.1)
     await launcher.stop("hf-9-1", "hf-9-1")
 

@@ -231,7 +231,7 @@ async def test_a_worker_that_stopped_without_calling_back_is_lost_before_its_tim
 ):
     [task] = await queue_up()
     await launching.launch_once()
-    platform.seen = {platform.asked[0].name: LaunchStatus(sighting=LaunchState.STOPPED, detail="exit code 137")}
+    platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="exit code 137")}
     await clock.advance(seconds=11)
     await launching.tend_once()
     [attempt] = await dispatcher.attempts(task)
@@ -245,7 +245,7 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     await queue_up()
     await launching.launch_once()
     lease = await dispatcher.attach(reservation_of(platform.asked[0]))
-    platform.seen = {platform.asked[0].name: LaunchStatus(sighting=LaunchState.STOPPED, detail="a lie")}
+    platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="a lie")}
     await clock.advance(seconds=5)
     await launching.tend_once()
     assert (await dispatcher.heartbeat(lease)).lost == set()
@@ -253,7 +253,7 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
 
 
 @pytest.mark.parametrize(
-    ("sighting", "seconds", "is_lost"),
+    ("state", "seconds", "is_lost"),
     [
         (LaunchState.MISSING, 11, False),
         (LaunchState.MISSING, 41, True),
@@ -262,11 +262,11 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     ],
 )
 async def test_only_a_platform_that_is_sure_loses_a_worker(
-    launching, queue_up, dispatcher, platform, clock, sighting, seconds, is_lost
+    launching, queue_up, dispatcher, platform, clock, state, seconds, is_lost
 ):
     [task] = await queue_up()
     await launching.launch_once()
-    platform.seen = {platform.asked[0].name: LaunchStatus(sighting=sighting)}
+    platform.seen = {platform.asked[0].name: LaunchStatus(state=state)}
     await clock.advance(seconds=seconds)
     await launching.tend_once()
     [attempt] = await dispatcher.attempts(task)

@@ -144,7 +144,7 @@ class Postgres(Carrier):
 
     def spoil(self, monkeypatch: Any, kind: str) -> None:
         mischief = self.mischief = Mischief(kind)
-        heard = Listener._on_ring
+        heard = Listener._on_notification
 
         def hear(self: Listener, connection: Any, pid: int, channel: str, payload: str) -> None:
             for one in mischief([payload], lambda _payload, garbage: garbage):
@@ -154,7 +154,7 @@ class Postgres(Carrier):
 
     async def stop(self, database: Database, monkeypatch: Any) -> None:
         """Nobody hears anything, and whoever listened is cut off."""
-        with_ears = Listener._on_ring
+        with_ears = Listener._on_notification
         monkeypatch.setattr(Listener, "_on_ring", lambda *_: None)
         self._with_ears = with_ears
         await database.fetch(KILL_LISTENERS)

@@ -114,15 +114,15 @@ def under_way(ordered, running_worker, client_of, gated):
 
     @asynccontextmanager
     async def begin(**options):
-        line = ordered(**options)
+        transport = ordered(**options)
         async with client_of(gated.app) as client:
             await client.enqueue_many("local.work", [{"n": n} for n in range(SLOTS // 2)])
-            async with running_worker(app=gated.app, line=line, slots=SLOTS) as worker:
+            async with running_worker(app=gated.app, transport=transport, slots=SLOTS) as worker:
                 await gated.have_begun(*range(SLOTS // 2))
-                await line.is_sent(2)
+                await transport.is_sent(2)
                 gated.end(0, 1, 2)
-                await line.is_sent(3)
-                yield worker, line, client
+                await transport.is_sent(3)
+                yield worker, transport, client
 
     return begin
 
@@ -139,30 +139,30 @@ async def test_what_ends_during_an_exchange_is_reported_after_it(
             await go.wait()
 
     async with LossyWay(http_server().url, lambda _: False, holds) as slow, client_of(gated.app) as client:
-        line = HttpTransport(slow.url, settings)
-        async with running_worker(app=gated.app, line=line, slots=SLOTS) as worker:
+        transport = HttpTransport(slow.url, settings)
+        async with running_worker(app=gated.app, transport=transport, slots=SLOTS) as worker:
             first, second = await client.enqueue_many("local.work", [{"n": 0}, {"n": 1}])
             await gated.have_begun(0, 1)
             gated.end(0)
             await asyncio.wait_for(reported.wait(), SECONDS_MAX)
             gated.end(1)
-            await eventually(lambda: worker._hold.reports)
+            await eventually(lambda: worker._attempts.reports)
             go.set()
             assert [await first.result(SECONDS_MAX), await second.result(SECONDS_MAX)] == [0, 1]
 
 
 async def test_a_stop_during_an_exchange_is_heard_after_it(ordered, client_of, gated):
-    line = ordered()
-    worker = Worker(line, gated.app.actions, slots=SLOTS)
+    transport = ordered()
+    worker = Worker(transport, gated.app.actions, slots=SLOTS)
     async with client_of(gated.app) as client:
         await client.enqueue("local.work", n=0)
         running = asyncio.create_task(worker.run())
         await gated.have_begun(0)
         gated.end(0)
-        await line.is_sent(2)
+        await transport.is_sent(2)
         worker.stop()
-        line.give[2].set()
-        await line.answers(2)
+        transport.give[2].set()
+        await transport.answers(2)
         await asyncio.wait_for(running, SECONDS_MAX)
 
 
@@ -172,26 +172,26 @@ async def test_what_a_lost_answer_brought_is_asked_for_whatever_the_other_says(u
     """The answer that arrives says that there is no more work, and it is right."""
     monkeypatch.setattr("holdfast.worker.runtime.exchange_loop.RECONNECT_SECONDS_FIRST", 1.0)
     arrives = 5 - lost
-    async with under_way(lost=lost) as (_, line, client):
+    async with under_way(lost=lost) as (_, transport, client):
         await client.enqueue_many("local.work", [{"n": n} for n in (5, 6, 7)])
-        await line.answers(lost)
-        line.give[lost].set()
-        await line.answers(arrives)
-        line.give[arrives].set()
+        await transport.answers(lost)
+        transport.give[lost].set()
+        await transport.answers(arrives)
+        transport.give[arrives].set()
         await gated.have_begun(5, 6, 7)
 
 
 async def test_notes_are_due_until_an_exchange_took_them_along(under_way, gated, engine, eventually):
-    async with under_way() as (worker, line, _):
-        await line.answers(2)
-        await line.answers(3)
+    async with under_way() as (worker, transport, _):
+        await transport.answers(2)
+        await transport.answers(3)
         gated.noted.set()
         gated.end(4)
         await eventually(lambda: worker._notes)
         worker._hear_beat(A_BEAT, {})
-        line.give[3].set()
-        await eventually(lambda: not worker._flights._beside)
-        line.give[2].set()
+        transport.give[3].set()
+        await eventually(lambda: not worker._concurrent_exchanges._beside)
+        transport.give[2].set()
 
         async def is_kept() -> bool:
             return bool(await engine.database.fetchval("select count(*) from holdfast.note"))
@@ -204,14 +204,14 @@ async def test_notes_are_due_until_an_exchange_took_them_along(under_way, gated,
     "test_what_a_lost_answer_brought_is_asked_for_whatever_the_other_says is fast"
 )
 async def test_a_drain_ends_with_the_last_exchange_whichever_flight_makes_it(under_way, gated, eventually):
-    async with under_way() as (worker, line, _):
+    async with under_way() as (worker, transport, _):
         gated.end(3, 4)
         worker._hear_beat(replace(A_BEAT, worker_state="draining"), {})
-        await line.answers(2)
-        line.give[2].set()
-        await eventually(lambda: not worker._hold.entries and not worker._hold.reports)
-        line.give[3].set()
-        await line.answers(3)
+        await transport.answers(2)
+        transport.give[2].set()
+        await eventually(lambda: not worker._attempts.entries and not worker._attempts.reports)
+        transport.give[3].set()
+        await transport.answers(3)
         await eventually(lambda: worker.is_drained, seconds_max=SECONDS_MAX)
 
 
@@ -232,10 +232,10 @@ class RungLine(DatabaseTransport):
 
 
 async def test_a_ring_during_a_claim_is_answered_by_the_next(engine, running_worker, client_of, gated):
-    line = RungLine(engine)
+    transport = RungLine(engine)
     async with client_of(gated.app) as client:
-        line.meanwhile = lambda: client.enqueue("local.work", n=0)
-        async with running_worker(app=gated.app, line=line, slots=SLOTS):
+        transport.meanwhile = lambda: client.enqueue("local.work", n=0)
+        async with running_worker(app=gated.app, transport=transport, slots=SLOTS):
             await gated.have_begun(0)
 
 

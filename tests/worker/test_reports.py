@@ -41,7 +41,7 @@ def a_report(outcome=None):
     ],
 )
 async def test_a_batch_is_what_one_statement_can_carry(sizes, count, engine):
-    hold = Worker(engine, app.actions)._hold
+    hold = Worker(engine, app.actions)._attempts
     hold.reports = [a_report(Completed(bytes(size))) for size in sizes]
     with hold.sending() as batch:
         assert len(batch) == count
@@ -57,7 +57,7 @@ async def test_news_of_an_ended_attempt_does_not_stop_the_next_one(engine):
     """The answer to a beat may arrive when the task is already in its next attempt, on the same worker."""
     worker = Worker(engine, app.actions)
     asked, current = a_held(1), a_held(2)
-    worker._hold.entries[1] = current
+    worker._attempts.entries[1] = current
     lost = Beat(renewed=frozenset(), lost=frozenset({1}), canceled=frozenset(), worker_state="active")
     worker._hear_beat(lost, {1: asked})
     assert current.verdict is None

@@ -91,15 +91,15 @@ async def test_a_report_that_waits_for_another_keeps_its_lease(
 ):
     async with client_of(app) as client, running_worker(app=app, slots=10) as worker:
         first, second = [await client.enqueue("local.wait_for", name=name) for name in app.may_end]
-        await eventually(lambda: len(worker._hold.entries) == 2)
+        await eventually(lambda: len(worker._attempts.entries) == 2)
         async with locked(engine, "lock_tasks", [int(first.task_id)]):
             app.may_end["first"].set()
-            await eventually(lambda: any(worker._hold._under_way))
+            await eventually(lambda: any(worker._attempts._under_way))
             app.may_end["second"].set()
             await are_kept(second)
         assert [await first.result(20), await second.result(20)] == ["first", "second"]
     assert app.began["second"] == 1
-    assert not worker._hold.ended()
+    assert not worker._attempts.ended()
 
 
 @pytest.mark.slow(
@@ -112,7 +112,7 @@ async def test_what_is_being_settled_keeps_no_beat_waiting(
     """Somebody holds its row, as a long transaction that settles it does; the others go on living."""
     async with client_of(app) as client, running_worker(app=app, slots=10) as worker:
         first, second = [await client.enqueue("local.wait_for", name=name) for name in app.may_end]
-        await eventually(lambda: len(worker._hold.entries) == 2)
+        await eventually(lambda: len(worker._attempts.entries) == 2)
         async with locked(engine, "lock_tasks", [int(first.task_id)]):
             app.may_end["first"].set()
             await are_kept(second)
@@ -136,11 +136,11 @@ class TestCommits:
         async with client_of(app) as client, running_worker(app=app, slots=20, datasets=app.datasets) as worker:
             async with somebody_writing(engine):
                 tasks = await client.enqueue_many("local.append", [{"n": n} for n in numbers])
-                await eventually(lambda: len(worker._hold.committing) == len(tasks))
+                await eventually(lambda: len(worker._attempts.committing) == len(tasks))
                 await are_kept(*tasks)
             assert [await task.result(20) for task in tasks] == list(numbers)
         assert [row[0] for row in await seen(engine)] == list(numbers)
-        assert not worker._hold.ended()
+        assert not worker._attempts.ended()
 
     async def test_a_commit_that_waited_in_vain_is_repeated_and_holds_up_nobody(
         self, app, engine, client_of, running_worker, settings, are_kept, monkeypatch, eventually
@@ -153,7 +153,7 @@ class TestCommits:
         ):
             async with somebody_writing(engine):
                 late = await client.enqueue("local.append", n=1)
-                await eventually(lambda: worker._hold.committing.unanswered > 1)
+                await eventually(lambda: worker._attempts.committing.unanswered > 1)
                 for n in range(3):
                     assert await (await client.enqueue("local.plain", n=n)).result(20) == n
                 await are_kept(late)
@@ -172,7 +172,7 @@ class TestCommits:
         async with client_of(app) as client, running_worker(app=app, datasets=app.datasets) as worker:
             await client.enqueue("local.append", n=1)
             await asyncio.wait_for(calls.acquire(), 20)
-        assert not worker._hold.committing and not worker._hold.committing._tasks
+        assert not worker._attempts.committing and not worker._attempts.committing._tasks
 
     async def test_a_processor_says_that_its_commit_is_not_answered_and_goes_on(
         self, app, engine, client_of, monkeypatch

@@ -18,7 +18,7 @@ from holdfast.settings.option import Option
 from holdfast.settings.settings import Settings, options
 from holdfast.store.errors import without_password
 
-log = logging.getLogger("holdfast.settings.settings")
+log = logging.getLogger("holdfast.settings")
 
 _COMPARED = {"url", "direct_url", "home", "tenant"}
 

@@ -90,7 +90,7 @@ class Context:
     _stop: threading.Event = field(default_factory=threading.Event)
     _note: Callable[[str, dict[str, Any]], None] = lambda _kind, _detail: None
     _dataset: Callable[[str, int | None], DatasetWriter] = _no_datasets
-    _governed: AttemptServices | None = None
+    _effect_runner: AttemptServices | None = None
     _now: Callable[[], datetime] = _machine_now
 
     def now(self) -> datetime:
@@ -146,6 +146,6 @@ class Context:
         return self._acting().heartbeat()
 
     def _acting(self) -> AttemptServices:
-        if self._governed is None:
+        if self._effect_runner is None:
             raise RuntimeError("This context belongs to no running attempt; see `holdfast.testing` for tests.")
-        return self._governed
+        return self._effect_runner

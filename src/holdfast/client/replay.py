@@ -110,7 +110,7 @@ class Replay:
             _note=lambda kind, detail: self._notes.append((kind, detail)),
             _stop=stop,
             _dataset=self._unwritten.writer(is_async=self._is_async),
-            _governed=effect_runner,
+            _effect_runner=effect_runner,
             _now=action.now,
         )
 
@@ -154,11 +154,11 @@ class Replay:
             raise _InputRefused(input_failure(self._action.name, error)) from error
 
     async def _execute(self, call: Call) -> Any:
-        arguments, awaited, effect_runner = self._arguments(), self._context, self._context._governed
+        arguments, awaited, effect_runner = self._arguments(), self._context, self._context._effect_runner
         if not self._is_async:
             assert isinstance(effect_runner, EffectRunner)
             dataset = self._unwritten.writer(is_async=True)
-            awaited = replace(awaited, _governed=effect_runner.awaited(self._record.ask), _dataset=dataset)
+            awaited = replace(awaited, _effect_runner=effect_runner.awaited(self._record.ask), _dataset=dataset)
         try:
             return await through_executor(self._action, self._context, arguments, call, awaited=awaited)
         except Escaped as escaped:

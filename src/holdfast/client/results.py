@@ -54,7 +54,7 @@ class Results:
     async def wait(self, task_id: int) -> TaskEnd:
         """Wait until the task has ended; raise `NotFound` if it does not exist."""
         if self._listener is None:
-            self._listener = Listener(self._database, DONE_CHANNEL, self._on_ring)
+            self._listener = Listener(self._database, DONE_CHANNEL, self._on_notification)
             await self._listener.start()
         if self._is_closed:
             await self._listener.close()
@@ -100,7 +100,7 @@ class Results:
         for future in [one for waiting in self._waiting.values() for one in waiting if not one.done()]:
             future.set_exception(error)
 
-    def _on_ring(self, _turn: int, task_ids: Sequence[int]) -> None:
+    def _on_notification(self, _turn: int, task_ids: Sequence[int]) -> None:
         if not task_ids or any(task_id in self._waiting for task_id in task_ids):
             self._look.set()
 

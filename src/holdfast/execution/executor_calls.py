@@ -80,9 +80,9 @@ def through_executor(
     """Run an attempt through its action's executor. `context` is the action's own, `awaited` the executor's."""
 
     async def begin(given: dict[str, Any]) -> Any:
-        signature, effect_runner = action.signature, context._governed
+        signature, effect_runner = action.signature, context._effect_runner
         assert effect_runner is not None
-        own = replace(context, _governed=effect_runner.afresh())
+        own = replace(context, _effect_runner=effect_runner.afresh())
         try:
             return await call(signature.placed(own, given) if signature.wants_context else (), given)
         except SystemExit as error:

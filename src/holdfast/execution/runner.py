@@ -81,7 +81,7 @@ class Runner:
         self._threads = threads
         self._isolator = isolator
         self._output_bytes_max = output_bytes_max
-        self._ledger = effect_store
+        self._effect_store = effect_store
         self._note = note
 
     async def run(self, held: RunningAttempt) -> Outcome:
@@ -172,21 +172,21 @@ class Runner:
             lease_token=str(claimed.lease_token),
             _stop=held.stop,
             _note=lambda kind, detail: note(claimed, kind, detail),
-            _governed=self.effect_runner(held),
+            _effect_runner=self.effect_runner(held),
             _dataset=self._datasets(held),
             _now=held.plan.action.now,
         )
 
     def _awaited(self, held: RunningAttempt, context: Context) -> Context:
         """Return the attempt's context for code on this loop, whatever the isolation of its own code."""
-        effect_runner = context._governed
+        effect_runner = context._effect_runner
         if held.plan.action.isolation is Isolation.COROUTINE:
             return context
         assert isinstance(effect_runner, EffectRunner)
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         return replace(
             context,
-            _governed=effect_runner.awaited(self._ledger.asked_here(sender)),
+            _effect_runner=effect_runner.awaited(self._effect_store.asked_here(sender)),
             _dataset=self._datasets(held, is_awaited=True),
         )
 
@@ -212,7 +212,7 @@ class Runner:
         assert held.stop is not None
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
-        ask = self._ledger.asked_from_a_thread(sender) if is_blocking else self._ledger.asked_here(sender)
+        ask = self._effect_store.asked_from_a_thread(sender) if is_blocking else self._effect_store.asked_here(sender)
         return EffectRunner(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
 
 

@@ -76,7 +76,7 @@ class LaunchState(StrEnum):
 class LaunchStatus:
     """One observation, with the platform's own message."""
 
-    sighting: LaunchState
+    state: LaunchState
     detail: str = ""
 
 

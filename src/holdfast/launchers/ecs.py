@@ -92,9 +92,7 @@ class EcsLauncher:
             found |= {one["taskArn"]: _seen(one) for one in answer.get("tasks", ())}
             for failure in answer.get("failures", ()):
                 if failure.get("reason") == "MISSING":
-                    found[failure["arn"]] = LaunchStatus(
-                        sighting=LaunchState.MISSING, detail="ECS does not know the task"
-                    )
+                    found[failure["arn"]] = LaunchStatus(state=LaunchState.MISSING, detail="ECS does not know the task")
         return found
 
     async def stop(self, name: str, handle: str | None) -> None:
@@ -167,8 +165,8 @@ def _client(options: Options) -> Any:
 
 def _seen(task: Mapping[str, Any]) -> LaunchStatus:
     if task.get("lastStatus") != "STOPPED":
-        return LaunchStatus(sighting=LaunchState.RUNNING, detail=str(task.get("lastStatus", "")))
+        return LaunchStatus(state=LaunchState.RUNNING, detail=str(task.get("lastStatus", "")))
     codes = [str(one["exitCode"]) for one in task.get("containers", ()) if "exitCode" in one]
     ended = f", exit code {', '.join(codes)}" if codes else ""
     detail = f"{task.get('stopCode', 'stopped')}: {task.get('stoppedReason', 'no reason given')}{ended}"
-    return LaunchStatus(sighting=LaunchState.STOPPED, detail=detail)
+    return LaunchStatus(state=LaunchState.STOPPED, detail=detail)

@@ -80,15 +80,15 @@ class KubernetesLauncher:
     async def _describe(self, handle: str) -> LaunchStatus:
         status, job = await self._call("GET", f"jobs/{handle}")
         if status == _NOT_FOUND:
-            return LaunchStatus(sighting=LaunchState.MISSING, detail="there is no such Job")
+            return LaunchStatus(state=LaunchState.MISSING, detail="there is no such Job")
         if status != 200:
             raise LaunchError(f"Kubernetes did not show the Job {handle}: {_said(status, job)}.")
         state = job.get("status", {})
         if not (state.get("succeeded") or state.get("failed")):
-            return LaunchStatus(sighting=LaunchState.RUNNING)
+            return LaunchStatus(state=LaunchState.RUNNING)
         ended: dict[str, Any] = next((one for one in state.get("conditions", ()) if one.get("status") == "True"), {})
         why = ended.get("message") or ended.get("type") or "its pod ended"
-        return LaunchStatus(sighting=LaunchState.STOPPED, detail=f"Job {handle}: {why}{await self._exit_code(handle)}")
+        return LaunchStatus(state=LaunchState.STOPPED, detail=f"Job {handle}: {why}{await self._exit_code(handle)}")
 
     async def _exit_code(self, handle: str) -> str:
         selector = urllib.parse.urlencode({"labelSelector": f"job-name={handle}"})

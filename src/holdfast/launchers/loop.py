@@ -300,9 +300,7 @@ def is_gone(seen: LaunchStatus | None, age_seconds: float) -> bool:
     """Return whether the observed state means that nothing runs; the platform may not know a recent launch yet."""
     if seen is None:
         return False
-    return seen.sighting is LaunchState.STOPPED or (
-        seen.sighting is LaunchState.MISSING and age_seconds >= MISSING_SECONDS
-    )
+    return seen.state is LaunchState.STOPPED or (seen.state is LaunchState.MISSING and age_seconds >= MISSING_SECONDS)
 
 
 def _words(error: BaseException) -> str:

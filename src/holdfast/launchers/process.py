@@ -53,7 +53,7 @@ class ProcessLauncher:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     async def launch(self, order: LaunchOrder) -> str:
-        self._bury()
+        self._retire_worker()
         child = self._children.get(order.name)
         if child is None:
             inherited = {name: value for name, value in os.environ.items() if name not in _FORGET}
@@ -72,17 +72,17 @@ class ProcessLauncher:
 
     async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
         codes = {_handle(one.pid): one.poll() for one in self._children.values()}
-        self._bury()
+        self._retire_worker()
         return {handle: self._see(handle, codes.get(handle)) for handle in handles}
 
     def _see(self, handle: str, code: int | None) -> LaunchStatus:
         pid = _pid_here(handle)
         if pid is None:
-            return LaunchStatus(sighting=LaunchState.UNKNOWN, detail="it was launched on another machine")
+            return LaunchStatus(state=LaunchState.UNKNOWN, detail="it was launched on another machine")
         if code is None and _handle(pid) == handle:
-            return LaunchStatus(sighting=LaunchState.RUNNING)
+            return LaunchStatus(state=LaunchState.RUNNING)
         detail = "the process is gone" if code is None else f"the process ended with exit code {code}"
-        return LaunchStatus(sighting=LaunchState.STOPPED, detail=detail)
+        return LaunchStatus(state=LaunchState.STOPPED, detail=detail)
 
     async def stop(self, name: str, handle: str | None) -> None:
         child = self._children.get(name)
@@ -92,14 +92,14 @@ class ProcessLauncher:
             raise NotHere(f"It was launched on {node}, and is stopped by a server there.")
         pid = None if handle is None else _pid_here(handle)
         if handle is None or pid is None or _handle(pid) != handle:
-            self._bury()
+            self._retire_worker()
             return
         await _end(pid, handle, self._stop_seconds)
         while not kill_session(pid):  # noqa: ASYNC110 - only polling the kernel shows that they ended
             await asyncio.sleep(STEP_SECONDS)
-        self._bury()
+        self._retire_worker()
 
-    def _bury(self) -> None:
+    def _retire_worker(self) -> None:
         """Collect exited children and remove them."""
         self._children = {name: one for name, one in self._children.items() if one.poll() is None}
 

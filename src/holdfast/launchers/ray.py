@@ -85,8 +85,8 @@ class RayLauncher:
         try:
             self._ray.get_actor(handle, namespace=self._namespace)
         except ValueError:
-            return LaunchStatus(sighting=LaunchState.STOPPED, detail="its actor is dead")
-        return LaunchStatus(sighting=LaunchState.RUNNING)
+            return LaunchStatus(state=LaunchState.STOPPED, detail="its actor is dead")
+        return LaunchStatus(state=LaunchState.RUNNING)
 
     def _stop(self, handle: str) -> None:
         try:

@@ -78,46 +78,46 @@ class MemberRemoved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("token.create", "POST /api/v1/tokens", Access.ADMIN, status=201)
-async def create_token(context: OperationContext, asked: CreateToken) -> CreatedToken:
+async def create_token(context: OperationContext, request: CreateToken) -> CreatedToken:
     """Creates an API token; the response is the only one that contains its secret."""
     return await tokens.create_token(
         context.database,
         context.tenant_id,
-        name=asked.name,
-        role=asked.role,
-        queues=asked.queues,
-        expires_seconds=asked.expires_seconds,
+        name=request.name,
+        role=request.role,
+        queues=request.queues,
+        expires_seconds=request.expires_seconds,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
 
 
 @operation("token.list", "GET /api/v1/tokens", Access.ADMIN)
-async def list_tokens(context: OperationContext, asked: ListTokens) -> TokenPage:
+async def list_tokens(context: OperationContext, request: ListTokens) -> TokenPage:
     """Lists API tokens, newest first, without their secrets."""
     rows = await tokens.list_tokens(
         context.database,
         context.tenant_id,
-        with_ended=asked.with_ended,
-        after=asked.after,
-        limit=valid_limit(asked.limit),
+        with_ended=request.with_ended,
+        after=request.after,
+        limit=valid_limit(request.limit),
     )
-    return TokenPage(tokens=rows, next=next_of(rows, asked.limit, lambda row: row.token_id))
+    return TokenPage(tokens=rows, next=next_of(rows, request.limit, lambda row: row.token_id))
 
 
 @operation("token.revoke", "POST /api/v1/tokens/{token_id}/revoke", Access.ADMIN)
-async def revoke_token(context: OperationContext, asked: RevokeToken) -> TokenRevoked:
+async def revoke_token(context: OperationContext, request: RevokeToken) -> TokenRevoked:
     """Revokes an API token for good."""
     ended = await tokens.revoke_token(
-        context.database, context.tenant_id, asked.token_id, actor=context.actor, reason=asked.reason
+        context.database, context.tenant_id, request.token_id, actor=context.actor, reason=request.reason
     )
     return TokenRevoked(token_id=ended, state="revoked")
 
 
 @operation("member.add", "POST /api/v1/members", Access.ADMIN, status=201)
-async def add_member(context: OperationContext, asked: AddMember) -> Member:
+async def add_member(context: OperationContext, request: AddMember) -> Member:
     """Allows an account, or every account of a domain, to sign in."""
-    if asked.domain is not None and not context.is_of_installation:
+    if request.domain is not None and not context.is_of_installation:
         raise Forbidden(
             "Only whoever runs the installation says which tenant a domain belongs to.",
             code="domain_not_yours",
@@ -126,23 +126,23 @@ async def add_member(context: OperationContext, asked: AddMember) -> Member:
     return await members.add_member(
         context.database,
         context.tenant_id,
-        issuer=asked.issuer,
-        subject=asked.subject,
-        domain=asked.domain,
-        role=asked.role,
-        name=asked.name,
+        issuer=request.issuer,
+        subject=request.subject,
+        domain=request.domain,
+        role=request.role,
+        name=request.name,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
 
 
 @operation("member.list", "GET /api/v1/members", Access.ADMIN)
-async def list_members(context: OperationContext, asked: ListNames) -> MemberPage:
+async def list_members(context: OperationContext, request: ListNames) -> MemberPage:
     """Lists the accounts and domains that may sign in."""
     rows = await members.list_members(
-        context.database, context.tenant_id, after=_place(asked.after), limit=valid_limit(asked.limit)
+        context.database, context.tenant_id, after=_place(request.after), limit=valid_limit(request.limit)
     )
-    return MemberPage(members=rows, next=next_of(rows, asked.limit, lambda row: row.member_id))
+    return MemberPage(members=rows, next=next_of(rows, request.limit, lambda row: row.member_id))
 
 
 def _place(after: str | None) -> int:
@@ -154,12 +154,12 @@ def _place(after: str | None) -> int:
 
 
 @operation("member.remove", "POST /api/v1/members/{member_id}/remove", Access.ADMIN)
-async def remove_member(context: OperationContext, asked: RemoveMember) -> MemberRemoved:
+async def remove_member(context: OperationContext, request: RemoveMember) -> MemberRemoved:
     """Removes the permission of an account or a domain to sign in."""
     await members.remove_member(
-        context.database, context.tenant_id, asked.member_id, actor=context.actor, reason=asked.reason
+        context.database, context.tenant_id, request.member_id, actor=context.actor, reason=request.reason
     )
-    return MemberRemoved(member_id=asked.member_id, state="removed")
+    return MemberRemoved(member_id=request.member_id, state="removed")
 
 
 OPERATIONS = (create_token, list_tokens, revoke_token, add_member, list_members, remove_member)

@@ -45,33 +45,33 @@ class SubmittedTasks(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max=BATCH_BYTES_MAX,
     is_bulk=True,
 )
-async def submit_tasks(context: OperationContext, asked: SubmitTasks) -> SubmittedTasks:
+async def submit_tasks(context: OperationContext, request: SubmitTasks) -> SubmittedTasks:
     """Submits many tasks of one action: all, or none if one is refused."""
-    bounds.valid_batch(len(asked.inputs))
+    bounds.valid_batch(len(request.inputs))
     if context.once is not None:
         await context.once.look(context.database)
-    engine, found = context.engine, await declared_action(context.engine, asked.action)
+    engine, found = context.engine, await declared_action(context.engine, request.action)
     given: dict[str, Any] = {
-        "queue": asked.queue,
-        "delay": asked.delay,
-        "priority": asked.priority,
-        "tags": tuple(asked.tags) or None,
+        "queue": request.queue,
+        "delay": request.delay,
+        "priority": request.priority,
+        "tags": tuple(request.tags) or None,
     }
     bound = found.options(**{name: value for name, value in given.items() if value is not None})
-    queue = asked.queue or found.queue
+    queue = request.queue or found.queue
     # Resolve names before the transaction opens: they are created in separate sessions.
     lane_id = await engine.catalog.lane_id(context.tenant_id, bounds.valid_queue(queue), found.name)
     await engine.catalog.policy_id(context.tenant_id, bound.policy(engine.policy_defaults))
     async with context.database.transaction() as session:
         if context.once is not None:
             await context.once.begin(session)
-        tasks = await context.client.enqueue_many(bound, asked.inputs, connection=session)
+        tasks = await context.client.enqueue_many(bound, request.inputs, connection=session)
         answer = SubmittedTasks(
             task_ids=[task.task_id for task in tasks], action=found.name, queue=queue, state="queued"
         )
         if context.once is not None:
             await context.once.keep(session, answer)
-    if not asked.delay:
+    if not request.delay:
         engine.notifier.notify(lanes=(lane_id,))
     return answer
 

@@ -54,66 +54,66 @@ class SteerCampaign(Request, frozen=True, kw_only=True):
 
 
 @operation("campaign.plan", "GET /api/v1/dead/groups/{fingerprint}/plan", Access.VIEWER, commands=("campaign start",))
-async def plan_campaign(context: OperationContext, asked: PlanCampaign) -> CampaignPlan:
+async def plan_campaign(context: OperationContext, request: PlanCampaign) -> CampaignPlan:
     """Returns what a campaign over a group would do, and changes nothing."""
-    return await plan.plan_campaign(context.engine, context.tenant_id, asked.fingerprint)
+    return await plan.plan_campaign(context.engine, context.tenant_id, request.fingerprint)
 
 
 @operation("campaign.start", "POST /api/v1/campaigns", Access.OPERATOR, status=201, once=KeyUse.STORED)
-async def start_campaign(context: OperationContext, asked: StartCampaign) -> CampaignView:
+async def start_campaign(context: OperationContext, request: StartCampaign) -> CampaignView:
     """Starts a campaign: a canary first, then more while it succeeds."""
     return await campaign_commands.start_campaign(
         context.engine,
         context.tenant_id,
-        asked.fingerprint,
+        request.fingerprint,
         actor=context.actor,
-        reason=asked.reason,
-        name=asked.name,
-        canary=asked.canary,
-        at_once=max(asked.at_once, asked.canary),
-        needs_approval=asked.approval,
-        needs_newer_version=asked.newer,
+        reason=request.reason,
+        name=request.name,
+        canary=request.canary,
+        at_once=max(request.at_once, request.canary),
+        needs_approval=request.approval,
+        needs_newer_version=request.newer,
         once=context.once,
     )
 
 
 @operation("campaign.list", "GET /api/v1/campaigns", Access.VIEWER)
-async def list_campaigns(context: OperationContext, asked: ListCampaigns) -> CampaignPage:
+async def list_campaigns(context: OperationContext, request: ListCampaigns) -> CampaignPage:
     """Lists campaigns, newest first."""
-    before = None if asked.before is None else _number(asked.before)
-    limit = rows_of(asked.limit)
+    before = None if request.before is None else _number(request.before)
+    limit = rows_of(request.limit)
     rows = await campaign_commands.list_campaigns(context.engine, context.tenant_id, before=before, limit=limit)
     return CampaignPage(campaigns=rows, next=next_of(rows, limit, lambda row: row.campaign_id))
 
 
 @operation("campaign.show", "GET /api/v1/campaigns/{campaign_id}", Access.VIEWER)
-async def show_campaign(context: OperationContext, asked: OfCampaign) -> CampaignView:
+async def show_campaign(context: OperationContext, request: OfCampaign) -> CampaignView:
     """Shows one campaign and its progress."""
-    return await campaign_commands.show_campaign(context.engine, context.tenant_id, _number(asked.campaign_id))
+    return await campaign_commands.show_campaign(context.engine, context.tenant_id, _number(request.campaign_id))
 
 
 @operation("campaign.approve", "POST /api/v1/campaigns/{campaign_id}/approve", Access.OPERATOR)
-async def approve_campaign(context: OperationContext, asked: OfCampaign) -> CampaignView:
+async def approve_campaign(context: OperationContext, request: OfCampaign) -> CampaignView:
     """Approves a campaign that another operator started or resumed."""
-    number = _number(asked.campaign_id)
+    number = _number(request.campaign_id)
     return await campaign_commands.approve_campaign(context.engine, context.tenant_id, number, actor=context.actor)
 
 
 @operation("campaign.abort", "POST /api/v1/campaigns/{campaign_id}/abort", Access.OPERATOR)
-async def abort_campaign(context: OperationContext, asked: SteerCampaign) -> CampaignView:
+async def abort_campaign(context: OperationContext, request: SteerCampaign) -> CampaignView:
     """Stops a campaign for good: nothing more is released, and released tasks continue. The reason is optional."""
-    number = _number(asked.campaign_id)
+    number = _number(request.campaign_id)
     return await campaign_commands.abort_campaign(
-        context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, number, actor=context.actor, reason=request.reason
     )
 
 
 @operation("campaign.resume", "POST /api/v1/campaigns/{campaign_id}/resume", Access.OPERATOR)
-async def resume_campaign(context: OperationContext, asked: SteerCampaign) -> CampaignView:
+async def resume_campaign(context: OperationContext, request: SteerCampaign) -> CampaignView:
     """Resumes a stopped campaign with another canary; its conditions (approval, newer worker) apply again."""
-    number = _number(asked.campaign_id)
+    number = _number(request.campaign_id)
     return await campaign_commands.resume_campaign(
-        context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, number, actor=context.actor, reason=request.reason
     )
 
 

@@ -26,7 +26,7 @@ class OperationClient(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
+    async def ask(self, operation: Operation[Q, A], request: Q, *, key: str | None = None) -> A:
         """Execute an operation. With a `key`, an operation that creates something does so once."""
         ...
 
@@ -47,6 +47,6 @@ class LocalClient:
     ) -> None:
         await self.client.__aexit__(kind, error, trace)
 
-    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
-        asked, once = with_key(operation, asked, key, self.client.engine.tenant_id)
-        return await perform(operation, OperationContext(self.client, self._actor, once), asked)
+    async def ask(self, operation: Operation[Q, A], request: Q, *, key: str | None = None) -> A:
+        request, once = with_key(operation, request, key, self.client.engine.tenant_id)
+        return await perform(operation, OperationContext(self.client, self._actor, once), request)

@@ -46,11 +46,11 @@ class OperationContext:
         return self.tenant_id == DEFAULT_TENANT_ID or not isinstance(self.database, TenantDatabase)
 
 
-async def perform(operation: Operation[Q, A], context: OperationContext, asked: Q) -> A:
+async def perform(operation: Operation[Q, A], context: OperationContext, request: Q) -> A:
     """Execute an operation. A request repeated under the same idempotency key returns the first response."""
-    _require_text(asked)
+    _require_text(request)
     try:
-        return await operation.handler(context, asked)
+        return await operation.handler(context, request)
     except ReplayedResponse as before:
         return msgspec.json.decode(before.answer, type=operation.answer)
     except UNFIT as error:
@@ -60,10 +60,10 @@ async def perform(operation: Operation[Q, A], context: OperationContext, asked: 
         ) from error
 
 
-def _require_text(asked: msgspec.Struct) -> None:
+def _require_text(request: msgspec.Struct) -> None:
     """Refuse text that a text column cannot store. Inputs are checked where they are encoded."""
-    for name in asked.__struct_fields__:
-        value = getattr(asked, name)
+    for name in request.__struct_fields__:
+        value = getattr(request, name)
         for text in _texts(value):
             if "\x00" in text or (not text.isascii() and _has_surrogate(text)):
                 raise Invalid(f"{name} contains a character that no text can.", code="invalid_text", field=name)

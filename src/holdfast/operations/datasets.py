@@ -64,46 +64,46 @@ class VersionChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("dataset.list", "GET /api/v1/datasets", Access.VIEWER)
-async def list_datasets(context: OperationContext, asked: ListNames) -> GenerationPage:
+async def list_datasets(context: OperationContext, request: ListNames) -> GenerationPage:
     """Lists datasets with their versions."""
     rows = await context.client.datasets.generations()
-    page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)
+    page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", request.after, request.limit)
     return GenerationPage(generations=page, next=following)
 
 
 @operation("dataset.show", "GET /api/v1/datasets/{name}", Access.VIEWER)
-async def show_dataset(context: OperationContext, asked: ShowDataset) -> DatasetShown:
+async def show_dataset(context: OperationContext, request: ShowDataset) -> DatasetShown:
     """Shows one dataset: its versions, columns and last commits."""
-    if not 0 <= asked.commits <= COMMITS_MAX:
-        raise Invalid(f"Commits are shown from 0 to {COMMITS_MAX}, not {asked.commits}.", code="invalid_limit")
-    generations = await context.client.datasets.generations(asked.name)
-    commits = await context.client.datasets.commits(asked.name, limit=asked.commits)
-    return DatasetShown(name=asked.name, generations=generations, commits=commits)
+    if not 0 <= request.commits <= COMMITS_MAX:
+        raise Invalid(f"Commits are shown from 0 to {COMMITS_MAX}, not {request.commits}.", code="invalid_limit")
+    generations = await context.client.datasets.generations(request.name)
+    commits = await context.client.datasets.commits(request.name, limit=request.commits)
+    return DatasetShown(name=request.name, generations=generations, commits=commits)
 
 
 @operation("dataset.cutover", "POST /api/v1/datasets/{name}/versions/{version}/cutover", Access.OPERATOR)
-async def cut_over(context: OperationContext, asked: CutOver) -> VersionChanged:
+async def cut_over(context: OperationContext, request: CutOver) -> VersionChanged:
     """Switches readers to a version, atomically."""
     is_changed = await context.client.datasets.cut_over(
-        asked.name, asked.version, force=asked.force, reason=asked.reason, actor=context.actor
+        request.name, request.version, force=request.force, reason=request.reason, actor=context.actor
     )
-    return VersionChanged(name=asked.name, version=asked.version, is_changed=is_changed, current=asked.version)
+    return VersionChanged(name=request.name, version=request.version, is_changed=is_changed, current=request.version)
 
 
 @operation("dataset.rollback", "POST /api/v1/datasets/{name}/versions/{version}/rollback", Access.OPERATOR)
-async def roll_back(context: OperationContext, asked: RollBack) -> VersionChanged:
+async def roll_back(context: OperationContext, request: RollBack) -> VersionChanged:
     """Takes a version out of use and cancels its unfinished tasks."""
     shown = await context.client.datasets.roll_back(
-        asked.name, asked.version, keep=asked.keep, reason=asked.reason, actor=context.actor
+        request.name, request.version, keep=request.keep, reason=request.reason, actor=context.actor
     )
-    return VersionChanged(name=asked.name, version=asked.version, current=shown)
+    return VersionChanged(name=request.name, version=request.version, current=shown)
 
 
 @operation("dataset.drop", "POST /api/v1/datasets/{name}/versions/{version}/drop", Access.OPERATOR)
-async def drop_version(context: OperationContext, asked: DropVersion) -> VersionChanged:
+async def drop_version(context: OperationContext, request: DropVersion) -> VersionChanged:
     """Drops the tables of a version that is superseded, or was rolled back and kept."""
-    await context.client.datasets.drop(asked.name, asked.version, reason=asked.reason, actor=context.actor)
-    return VersionChanged(name=asked.name, version=asked.version)
+    await context.client.datasets.drop(request.name, request.version, reason=request.reason, actor=context.actor)
+    return VersionChanged(name=request.name, version=request.version)
 
 
 OPERATIONS = (list_datasets, show_dataset, cut_over, roll_back, drop_version)

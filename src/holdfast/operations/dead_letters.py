@@ -156,37 +156,37 @@ class ExportLetters(Request, frozen=True, kw_only=True):
 
 
 @operation("dead.groups", "GET /api/v1/dead/groups", Access.VIEWER)
-async def list_groups(context: OperationContext, asked: ListGroups) -> GroupPage:
+async def list_groups(context: OperationContext, request: ListGroups) -> GroupPage:
     """Lists unresolved dead letters by group, the largest group first."""
     return GroupPage(groups=await dead_letters.dead_groups(context.database, context.tenant_id))
 
 
 @operation("dead.list", "GET /api/v1/dead/letters", Access.VIEWER)
-async def list_letters(context: OperationContext, asked: ListLetters) -> LetterPage:
+async def list_letters(context: OperationContext, request: ListLetters) -> LetterPage:
     """Lists dead letters, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
         context.database,
         context.tenant_id,
-        states=words(asked.state) or ([] if asked.everything else UNRESOLVED),
-        fingerprint=asked.fingerprint,
-        task_id=None if asked.task_id is None else bounds.task_number(asked.task_id),
-        before=None if asked.before is None else _number(asked.before),
-        limit=rows_of(asked.limit),
+        states=words(request.state) or ([] if request.everything else UNRESOLVED),
+        fingerprint=request.fingerprint,
+        task_id=None if request.task_id is None else bounds.task_number(request.task_id),
+        before=None if request.before is None else _number(request.before),
+        limit=rows_of(request.limit),
     )
-    rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(context.database, asked.since))
+    rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(context.database, request.since))
     return LetterPage(letters=rows, next=None if is_end else _text(following))
 
 
 @operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)
-async def show_letter(context: OperationContext, asked: OfLetter) -> LetterView:
+async def show_letter(context: OperationContext, request: OfLetter) -> LetterView:
     """Shows one dead letter with its task's input and traceback."""
-    return await dead_letters.show_letter(context.database, context.tenant_id, _number(asked.dead_letter_id))
+    return await dead_letters.show_letter(context.database, context.tenant_id, _number(request.dead_letter_id))
 
 
 @operation("dead.redrive", "POST /api/v1/dead/tasks/{task_id}/redrive", Access.OPERATOR, status=202, once=KeyUse.STORED)
-async def redrive_task(context: OperationContext, asked: RedriveTask) -> TaskRedriven:
+async def redrive_task(context: OperationContext, request: RedriveTask) -> TaskRedriven:
     """Runs a dead task again as a new generation, with a fresh retry budget."""
-    number = bounds.task_number(asked.task_id)
+    number = bounds.task_number(request.task_id)
     unknown, undone = _parted(await _repeats(context, number))
 
     def answer(done: Requeued) -> TaskRedriven:
@@ -204,8 +204,8 @@ async def redrive_task(context: OperationContext, asked: RedriveTask) -> TaskRed
         context.tenant_id,
         number,
         actor=context.actor,
-        reason=asked.reason,
-        dispatches=asked.dispatches,
+        reason=request.reason,
+        dispatches=request.dispatches,
         once=context.once,
         answer=answer,
     )
@@ -238,22 +238,22 @@ async def _repeats(context: OperationContext, number: int) -> list[EffectView]:
     once=KeyUse.STORED,
     commands=("dead redrive",),
 )
-async def redrive_group(context: OperationContext, asked: RedriveGroup) -> GroupRedriven:
+async def redrive_group(context: OperationContext, request: RedriveGroup) -> GroupRedriven:
     """Requests a retry of every dead letter of a group, open or ignored; they are dispatched in the background."""
-    effects = (await group_effects(context.engine, context.tenant_id, asked.fingerprint)).effects
+    effects = (await group_effects(context.engine, context.tenant_id, request.fingerprint)).effects
 
     def answer(done: DeadLettersMoved) -> GroupRedriven:
         return GroupRedriven(
-            fingerprint=asked.fingerprint, letters=done.letters, state="retry_requested", effects=effects
+            fingerprint=request.fingerprint, letters=done.letters, state="retry_requested", effects=effects
         )
 
     done = await dead_letter_commands.redrive_group(
         context.engine,
         context.tenant_id,
-        asked.fingerprint,
+        request.fingerprint,
         actor=context.actor,
-        reason=asked.reason,
-        dispatches=asked.dispatches,
+        reason=request.reason,
+        dispatches=request.dispatches,
         once=context.once,
         answer=answer,
     )
@@ -261,45 +261,45 @@ async def redrive_group(context: OperationContext, asked: RedriveGroup) -> Group
 
 
 @operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
-async def plan_redrive(context: OperationContext, asked: PlanRedrive) -> RedrivePlan:
+async def plan_redrive(context: OperationContext, request: PlanRedrive) -> RedrivePlan:
     """Returns the effects that a re-drive of a task may repeat, and changes nothing."""
-    met = await dead_letter_commands.repeated_by(context.engine, context.tenant_id, bounds.task_number(asked.task_id))
+    met = await dead_letter_commands.repeated_by(context.engine, context.tenant_id, bounds.task_number(request.task_id))
     unknown, undone = _parted(met)
-    return RedrivePlan(task_id=asked.task_id, unknown_effects=unknown, undone_effects=undone)
+    return RedrivePlan(task_id=request.task_id, unknown_effects=unknown, undone_effects=undone)
 
 
 @operation("dead.ignore", "POST /api/v1/dead/tasks/{task_id}/ignore", Access.OPERATOR)
-async def ignore_task(context: OperationContext, asked: IgnoreTask) -> Dismissed:
+async def ignore_task(context: OperationContext, request: IgnoreTask) -> Dismissed:
     """Dismisses the dead letters of a task; they are kept and nothing is done about them."""
-    number = bounds.task_number(asked.task_id)
-    return await _dismiss(context, asked, task_id=number)
+    number = bounds.task_number(request.task_id)
+    return await _dismiss(context, request, task_id=number)
 
 
 @operation(
     "dead.ignore_group", "POST /api/v1/dead/groups/{fingerprint}/ignore", Access.OPERATOR, commands=("dead ignore",)
 )
-async def ignore_group(context: OperationContext, asked: IgnoreGroup) -> Dismissed:
+async def ignore_group(context: OperationContext, request: IgnoreGroup) -> Dismissed:
     """Dismisses the dead letters of a group; they are kept and nothing is done about them."""
-    return await _dismiss(context, asked, fingerprint=asked.fingerprint)
+    return await _dismiss(context, request, fingerprint=request.fingerprint)
 
 
 async def _dismiss(
     context: OperationContext,
-    asked: IgnoreTask | IgnoreGroup,
+    request: IgnoreTask | IgnoreGroup,
     *,
     task_id: int | None = None,
     fingerprint: str | None = None,
 ) -> Dismissed:
-    if asked.abandon and asked.resolved:
+    if request.abandon and request.resolved:
         raise Invalid("`abandon` and `resolved` exclude each other.", code="invalid_option")
-    if asked.resolved:
+    if request.resolved:
         done = await dead_letter_commands.resolve(
             context.engine,
             context.tenant_id,
             task_id=task_id,
             fingerprint=fingerprint,
             actor=context.actor,
-            reason=asked.reason,
+            reason=request.reason,
         )
         return Dismissed(letters=done.letters, tasks=done.tasks, disposition="resolved")
     done = await dead_letter_commands.ignore(
@@ -308,38 +308,40 @@ async def _dismiss(
         task_id=task_id,
         fingerprint=fingerprint,
         actor=context.actor,
-        reason=asked.reason,
-        abandons=asked.abandon,
+        reason=request.reason,
+        abandons=request.abandon,
     )
-    return Dismissed(letters=done.letters, tasks=done.tasks, disposition="abandoned" if asked.abandon else "ignored")
+    return Dismissed(letters=done.letters, tasks=done.tasks, disposition="abandoned" if request.abandon else "ignored")
 
 
 @operation("dead.delete", "POST /api/v1/dead/tasks/{task_id}/delete", Access.OPERATOR)
-async def delete_task(context: OperationContext, asked: DeleteTask) -> Deleted:
+async def delete_task(context: OperationContext, request: DeleteTask) -> Deleted:
     """Deletes a failed task and all its data; a node is deleted with its whole run, which must have ended."""
-    number = bounds.task_number(asked.task_id)
-    return await delete.delete_task(context.engine, context.tenant_id, number, actor=context.actor, reason=asked.reason)
+    number = bounds.task_number(request.task_id)
+    return await delete.delete_task(
+        context.engine, context.tenant_id, number, actor=context.actor, reason=request.reason
+    )
 
 
 @operation(
     "dead.delete_group", "POST /api/v1/dead/groups/{fingerprint}/delete", Access.OPERATOR, commands=("dead delete",)
 )
-async def delete_group(context: OperationContext, asked: DeleteGroup) -> Deleted:
+async def delete_group(context: OperationContext, request: DeleteGroup) -> Deleted:
     """Deletes the failed tasks of a group; tasks of runs that have not ended are kept."""
     return await delete.delete_group(
-        context.engine, context.tenant_id, asked.fingerprint, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.fingerprint, actor=context.actor, reason=request.reason
     )
 
 
 @operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
-async def export_letters(context: OperationContext, asked: ExportLetters) -> LetterPage:
+async def export_letters(context: OperationContext, request: ExportLetters) -> LetterPage:
     """Returns dead letters with their inputs, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
         context.database,
         context.tenant_id,
-        states=[] if asked.everything else UNRESOLVED,
-        fingerprint=asked.fingerprint,
-        before=None if asked.before is None else _number(asked.before),
+        states=[] if request.everything else UNRESOLVED,
+        fingerprint=request.fingerprint,
+        before=None if request.before is None else _number(request.before),
         limit=ROWS_MAX,
         with_input=True,
     )

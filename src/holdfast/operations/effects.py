@@ -66,54 +66,54 @@ class Compensated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("effect.list", "GET /api/v1/effects", Access.VIEWER, commands=("effect list", "task retry", "task show"))
-async def list_effects(context: OperationContext, asked: ListEffects) -> EffectPage:
+async def list_effects(context: OperationContext, request: ListEffects) -> EffectPage:
     """Lists effects, of the newest tasks first."""
     rows, following = await gate.effect_page(
         context.database,
         context.tenant_id,
-        task_ids=None if asked.task_id is None else [bounds.task_number(asked.task_id)],
-        state=asked.state,
-        after=asked.after,
-        limit=rows_of(asked.limit),
+        task_ids=None if request.task_id is None else [bounds.task_number(request.task_id)],
+        state=request.state,
+        after=request.after,
+        limit=rows_of(request.limit),
     )
     return EffectPage(effects=rows, next=following)
 
 
 @operation("effect.rules", "GET /api/v1/effects/rules", Access.VIEWER)
-async def list_rules(context: OperationContext, asked: ListNames) -> RulePage:
+async def list_rules(context: OperationContext, request: ListNames) -> RulePage:
     """Lists which actions may send which effects. An effect without a rule is allowed for every action."""
     rows = await authority.rules(context.database, context.tenant_id)
-    page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", asked.after, asked.limit)
+    page, following = page_of(rows, lambda row: f"{row.effect}/{row.action}", request.after, request.limit)
     return RulePage(rules=page, next=following)
 
 
 @operation("effect.allow", "POST /api/v1/effects/{name}/allow", Access.ADMIN)
-async def allow_effect(context: OperationContext, asked: RuleEffect) -> EffectRuling:
+async def allow_effect(context: OperationContext, request: RuleEffect) -> EffectRuling:
     """Allows an effect for an action, or for every action without a rule of its own."""
-    return await _rule(context, asked, is_allowed=True)
+    return await _rule(context, request, is_allowed=True)
 
 
 @operation("effect.deny", "POST /api/v1/effects/{name}/deny", Access.ADMIN)
-async def deny_effect(context: OperationContext, asked: RuleEffect) -> EffectRuling:
+async def deny_effect(context: OperationContext, request: RuleEffect) -> EffectRuling:
     """Denies an effect for an action, or for every action without a rule of its own."""
-    return await _rule(context, asked, is_allowed=False)
+    return await _rule(context, request, is_allowed=False)
 
 
-async def _rule(context: OperationContext, asked: RuleEffect, *, is_allowed: bool) -> EffectRuling:
+async def _rule(context: OperationContext, request: RuleEffect, *, is_allowed: bool) -> EffectRuling:
     is_changed = await authority.rule(
         context.database,
         context.tenant_id,
-        asked.name,
-        asked.action,
+        request.name,
+        request.action,
         is_allowed=is_allowed,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
-    return EffectRuling(effect=asked.name, action=asked.action, is_allowed=is_allowed, is_changed=is_changed)
+    return EffectRuling(effect=request.name, action=request.action, is_allowed=is_allowed, is_changed=is_changed)
 
 
 @operation("effect.compensate", "POST /api/v1/effects/compensate", Access.OPERATOR, status=202, once=KeyUse.STORED)
-async def compensate_effect(context: OperationContext, asked: Compensate) -> Compensated:
+async def compensate_effect(context: OperationContext, request: Compensate) -> Compensated:
     """Undoes an effect with the action registered for it, once."""
 
     def answer(done: Compensation) -> Compensated:
@@ -123,9 +123,9 @@ async def compensate_effect(context: OperationContext, asked: Compensate) -> Com
         context.database,
         context.engine.catalog,
         context.tenant_id,
-        asked.idempotency_key,
+        request.idempotency_key,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
         once=context.once,
         answer=answer,
     )

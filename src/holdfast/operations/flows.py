@@ -37,17 +37,17 @@ class FlowShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("flow.list", "GET /api/v1/flows", Access.VIEWER)
-async def list_flows(context: OperationContext, asked: ListNames) -> FlowPage:
+async def list_flows(context: OperationContext, request: ListNames) -> FlowPage:
     """Lists the flows that workers declared or clients started, newest version first."""
     rows = await flows.list_flows(context.database, context.tenant_id)
-    page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", asked.after, asked.limit)
+    page, following = page_of(rows, lambda row: f"{row.name}:{row.version}", request.after, request.limit)
     return FlowPage(flows=page, next=following)
 
 
 @operation("flow.show", "GET /api/v1/flows/{name}", Access.VIEWER, commands=("flow show", "flow graph"))
-async def show_flow(context: OperationContext, asked: OfFlow) -> FlowShown:
+async def show_flow(context: OperationContext, request: OfFlow) -> FlowShown:
     """Shows one flow with its whole definition."""
-    found = await context.engine.catalog.flows.read(context.tenant_id, asked.name, asked.version)
+    found = await context.engine.catalog.flows.read(context.tenant_id, request.name, request.version)
     return FlowShown(name=found.name, version=found.version, digest=found.digest(), definition=found.to_json())
 
 

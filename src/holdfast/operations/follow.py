@@ -75,8 +75,8 @@ async def events_of_run(operation_client: OperationClient, run_id: str, after: s
     """Yield events of a run after a cursor, until it has ended and all its events were read."""
     ended_by = ""
     while True:
-        asked = run_follow.ReadRunEvents(run_id=run_id, after=after, ended_by=ended_by, wait_seconds=WAIT_SECONDS_MAX)
-        page = await operation_client.ask(run_follow.read_run_events, asked)
+        request = run_follow.ReadRunEvents(run_id=run_id, after=after, ended_by=ended_by, wait_seconds=WAIT_SECONDS_MAX)
+        page = await operation_client.ask(run_follow.read_run_events, request)
         for event in page.events:
             yield event
         after, ended_by = page.next, page.ended_by

@@ -28,25 +28,25 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def with_key(
-    operation: Operation[Q, Any], asked: Q, key: str | None, tenant_id: int
+    operation: Operation[Q, Any], request: Q, key: str | None, tenant_id: int
 ) -> tuple[Q, IdempotentRequest | None]:
     """Return the request with its key, and what stores its response; raise `Invalid` if the operation takes no key."""
     if key is None:
-        return asked, None
+        return request, None
     bounds.valid_key(key)
     match operation.once:
         case How.OWN:
-            own = getattr(asked, "key", None)
+            own = getattr(request, "key", None)
             if own not in (None, key):
                 raise Invalid("The request has two keys.", code="invalid_key", advice="Give one of them.")
-            return msgspec.structs.replace(asked, key=key), None
+            return msgspec.structs.replace(request, key=key), None
         case How.STORED:
             try:
-                encoded = _canonical.encode(asked)
+                encoded = _canonical.encode(request)
             except RecursionError:
                 raise Invalid("The request is nested too deep.", code="payload_too_deep") from None
             digest = hashlib.sha256(operation.name.encode() + b"\0" + encoded).digest()
-            return asked, IdempotentRequest(tenant_id=tenant_id, key=key, digest=digest)
+            return request, IdempotentRequest(tenant_id=tenant_id, key=key, digest=digest)
         case None:
             raise Invalid(
                 f"{operation.name} takes no idempotency key.",

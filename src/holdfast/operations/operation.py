@@ -115,7 +115,7 @@ def operation(
             method=method,
             path=path,
             access=access,
-            request=hints["asked"],
+            request=hints["request"],
             answer=hints["return"],
             handler=handler,
             summary=(handler.__doc__ or "").strip(),

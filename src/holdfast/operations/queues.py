@@ -64,58 +64,58 @@ class QueueNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.list", "GET /api/v1/queues", Access.VIEWER, commands=("queue list", "top"))
-async def list_queues(context: OperationContext, asked: ListQueues) -> QueuePage:
+async def list_queues(context: OperationContext, request: ListQueues) -> QueuePage:
     """Lists queues with their counts."""
-    rows = await queues.list_queues(context.database, context.tenant_id, with_history=asked.history)
-    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
+    rows = await queues.list_queues(context.database, context.tenant_id, with_history=request.history)
+    page, following = page_of(rows, lambda row: row.name, request.after, request.limit)
     return QueuePage(queues=page, next=following)
 
 
 @operation("queue.show", "GET /api/v1/queues/{name}", Access.VIEWER)
-async def show_queue(context: OperationContext, asked: OfQueue) -> QueueView:
+async def show_queue(context: OperationContext, request: OfQueue) -> QueueView:
     """Shows one queue with its counts and limits."""
-    await queues.require_queue(context.database, context.tenant_id, asked.name)
-    (view,) = await queues.list_queues(context.database, context.tenant_id, name=asked.name)
+    await queues.require_queue(context.database, context.tenant_id, request.name)
+    (view,) = await queues.list_queues(context.database, context.tenant_id, name=request.name)
     return view
 
 
 @operation("queue.pause", "POST /api/v1/queues/{name}/pause", Access.OPERATOR, commands=("queue pause", "queue drain"))
-async def pause_queue(context: OperationContext, asked: NameAndReason) -> Paused:
+async def pause_queue(context: OperationContext, request: NameAndReason) -> Paused:
     """Stops a queue from handing out tasks; running tasks continue."""
     is_changed = await queues.pause(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return Paused(name=asked.name, paused=True, is_changed=is_changed)
+    return Paused(name=request.name, paused=True, is_changed=is_changed)
 
 
 @operation("queue.resume", "POST /api/v1/queues/{name}/resume", Access.OPERATOR)
-async def resume_queue(context: OperationContext, asked: NameAndReason) -> Paused:
+async def resume_queue(context: OperationContext, request: NameAndReason) -> Paused:
     """Allows a queue to hand out tasks again."""
     is_changed = await queues.resume(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return Paused(name=asked.name, paused=False, is_changed=is_changed)
+    return Paused(name=request.name, paused=False, is_changed=is_changed)
 
 
 @operation("queue.limit", "POST /api/v1/queues/{name}/limit", Access.OPERATOR)
-async def limit_queue(context: OperationContext, asked: LimitQueue) -> QueueView:
+async def limit_queue(context: OperationContext, request: LimitQueue) -> QueueView:
     """Sets or removes limits of a queue."""
-    if asked.running is asked.per_second is asked.retries is asked.retry_share is UNSET:
+    if request.running is request.per_second is request.retries is request.retry_share is UNSET:
         raise _nothing_named()
-    await queues.ensure(context.database, context.tenant_id, bounds.valid_queue(asked.name))
-    if asked.retries is not UNSET or asked.retry_share is not UNSET:
-        await _limit_retries(context, asked.name, asked.retries, asked.retry_share, asked.reason)
-    if asked.running is not UNSET or asked.per_second is not UNSET:
+    await queues.ensure(context.database, context.tenant_id, bounds.valid_queue(request.name))
+    if request.retries is not UNSET or request.retry_share is not UNSET:
+        await _limit_retries(context, request.name, request.retries, request.retry_share, request.reason)
+    if request.running is not UNSET or request.per_second is not UNSET:
         await queues.limit(
             context.engine,
             context.tenant_id,
-            asked.name,
-            max_running=asked.running,
-            starts_per_second=asked.per_second,
+            request.name,
+            max_running=request.running,
+            starts_per_second=request.per_second,
             actor=context.actor,
-            reason=asked.reason,
+            reason=request.reason,
         )
-    return await _queue(context, asked.name)
+    return await _queue(context, request.name)
 
 
 async def _queue(context: OperationContext, name: str) -> QueueView:
@@ -124,17 +124,17 @@ async def _queue(context: OperationContext, name: str) -> QueueView:
 
 
 @operation("quota.list", "GET /api/v1/quotas", Access.VIEWER, commands=("queue limit",))
-async def show_quotas(context: OperationContext, asked: Empty) -> Quotas:
+async def show_quotas(context: OperationContext, request: Empty) -> Quotas:
     """Lists the quotas on retries, and how much room they have."""
     return Quotas(quotas=await list_quotas(context.database, context.tenant_id))
 
 
 @operation("quota.limit", "POST /api/v1/quotas", Access.OPERATOR, commands=("queue limit",))
-async def limit_retries(context: OperationContext, asked: LimitRetries) -> Quotas:
+async def limit_retries(context: OperationContext, request: LimitRetries) -> Quotas:
     """Sets or removes the quota on the retries of all queues together; returns all quotas."""
-    if asked.retries is asked.retry_share is UNSET:
+    if request.retries is request.retry_share is UNSET:
         raise _nothing_named()
-    await _limit_retries(context, None, asked.retries, asked.retry_share, asked.reason)
+    await _limit_retries(context, None, request.retries, request.retry_share, request.reason)
     return Quotas(quotas=await list_quotas(context.database, context.tenant_id))
 
 
@@ -160,7 +160,7 @@ def _nothing_named() -> Invalid:
 
 
 @operation("queue.names", "GET /api/v1/queue-names", Access.VIEWER, commands=())
-async def name_queues(context: OperationContext, asked: Empty) -> QueueNames:
+async def name_queues(context: OperationContext, request: Empty) -> QueueNames:
     """Returns the names of the first thousand queues."""
     return QueueNames(names=await queues.queue_names(context.database, context.tenant_id))
 

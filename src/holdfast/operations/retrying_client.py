@@ -34,26 +34,26 @@ class RetryingClient:
         *,
         has_answered: bool = False,
     ) -> None:
-        self._desk = operation_client
+        self._operation_client = operation_client
         self._tell = tell
         self._patience = TimeLimit(timeout)
         self._has_answered = has_answered
         self._is_away = False
 
     async def __aenter__(self) -> RetryingClient:
-        await self._desk.__aenter__()
+        await self._operation_client.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._desk.__aexit__(kind, error, trace)
+        await self._operation_client.__aexit__(kind, error, trace)
 
-    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
+    async def ask(self, operation: Operation[Q, A], request: Q, *, key: str | None = None) -> A:
         assert operation.method == "GET", "only what changes nothing may be asked again"
         while True:
             try:
-                answer = await self._desk.ask(operation, asked, key=key)
+                answer = await self._operation_client.ask(operation, request, key=key)
             except _AWAY as error:
                 if not self._has_answered or not _may_come_back(error):
                     raise

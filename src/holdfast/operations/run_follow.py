@@ -54,15 +54,15 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
     "GET /api/v1/runs/{run_id}/ending",
     Access.VIEWER,
     commands=("run start",),
-    in_vain=lambda asked: RunStateView(run_id=asked.run_id, state=WAITING),
+    in_vain=lambda request: RunStateView(run_id=request.run_id, state=WAITING),
 )
-async def await_run(context: OperationContext, asked: AwaitRun) -> RunStateView:
+async def await_run(context: OperationContext, request: AwaitRun) -> RunStateView:
     """Waits for the end of a run, and returns how it ended; `waiting` if it has not."""
     try:
-        state = await context.client.run(asked.run_id).wait(bounded_wait(asked.wait_seconds))
+        state = await context.client.run(request.run_id).wait(bounded_wait(request.wait_seconds))
     except WaitTimeout:
-        return RunStateView(run_id=asked.run_id, state=WAITING)
-    return RunStateView(run_id=asked.run_id, state=state)
+        return RunStateView(run_id=request.run_id, state=WAITING)
+    return RunStateView(run_id=request.run_id, state=state)
 
 
 @operation(
@@ -70,14 +70,14 @@ async def await_run(context: OperationContext, asked: AwaitRun) -> RunStateView:
     "GET /api/v1/runs/{run_id}/events",
     Access.VIEWER,
     commands=("run watch",),
-    in_vain=lambda asked: RunEvents(events=[], next=asked.after, ended_by=asked.ended_by, is_end=False),
+    in_vain=lambda request: RunEvents(events=[], next=request.after, ended_by=request.ended_by, is_end=False),
 )
-async def read_run_events(context: OperationContext, asked: ReadRunEvents) -> RunEvents:
+async def read_run_events(context: OperationContext, request: ReadRunEvents) -> RunEvents:
     """Reads the events of a run and its nodes after a cursor; waits if there are none."""
-    number = bounds.run_number(asked.run_id)
+    number = bounds.run_number(request.run_id)
     began_at = time.monotonic()
-    until = began_at + min(max(0.0, asked.wait_seconds), WAIT_SECONDS_MAX)
-    after, ended_by = asked.after, _xid(asked.ended_by)
+    until = began_at + min(max(0.0, request.wait_seconds), WAIT_SECONDS_MAX)
+    after, ended_by = request.after, _xid(request.ended_by)
     while True:
         page = await run_events_after(context.database, context.tenant_id, number, after, ended_by=ended_by)
         after, ended_by = page.cursor, page.tail
@@ -92,9 +92,9 @@ async def read_run_events(context: OperationContext, asked: ReadRunEvents) -> Ru
 
 
 @operation("run.progress", "GET /api/v1/runs/{run_id}/progress", Access.VIEWER, commands=("run watch",))
-async def run_progress(context: OperationContext, asked: OfRun) -> RunProgress:
+async def run_progress(context: OperationContext, request: OfRun) -> RunProgress:
     """Returns the progress of a run without its nodes: cheap to poll, however large the run is."""
-    return await status.run_progress(context.database, context.tenant_id, bounds.run_number(asked.run_id))
+    return await status.run_progress(context.database, context.tenant_id, bounds.run_number(request.run_id))
 
 
 def _xid(text: str) -> str:

@@ -147,48 +147,48 @@ class RunGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("run.list", "GET /api/v1/runs", Access.VIEWER)
-async def list_runs(context: OperationContext, asked: ListRuns) -> RunListPage:
+async def list_runs(context: OperationContext, request: ListRuns) -> RunListPage:
     """Lists runs, newest first, in pages."""
     rows, following = await runs.run_page(
         context.database,
         context.engine.catalog,
         context.tenant_id,
-        states=words(asked.state),
-        flow=asked.flow,
-        tag=asked.tag,
-        before=None if asked.before is None else bounds.run_number(asked.before),
-        limit=rows_of(asked.limit),
+        states=words(request.state),
+        flow=request.flow,
+        tag=request.tag,
+        before=None if request.before is None else bounds.run_number(request.before),
+        limit=rows_of(request.limit),
     )
-    rows, is_end = younger(rows, lambda row: row.created_at, await moment_of(context.database, asked.since))
+    rows, is_end = younger(rows, lambda row: row.created_at, await moment_of(context.database, request.since))
     return RunListPage(runs=rows, next=None if following is None or is_end else str(following))
 
 
 @operation(
     "run.start", "POST /api/v1/runs", Access.OPERATOR, status=201, once=KeyUse.OWN, body_bytes_max=SUBMIT_BYTES_MAX
 )
-async def start_run(context: OperationContext, asked: StartRun) -> RunStateView:
+async def start_run(context: OperationContext, request: StartRun) -> RunStateView:
     """Starts a run of a flow, or a copy of another run."""
     client = context.client
     options = RunOptions(
-        max_active=_positive(asked.max_active),
-        priority=None if asked.priority is None else bounds.valid_priority(asked.priority),
-        tags=bounds.valid_tags(asked.tags),
-        key=asked.key,
+        max_active=_positive(request.max_active),
+        priority=None if request.priority is None else bounds.valid_priority(request.priority),
+        tags=bounds.valid_tags(request.tags),
+        key=request.key,
     )
-    if asked.clone is not None and asked.flow is None:
-        if asked.version is not None:
+    if request.clone is not None and request.flow is None:
+        if request.version is not None:
             raise Invalid(
                 "A copy runs the version that its original ran.",
                 code="invalid_start",
                 advice="Leave the version out, or start the flow by its name.",
             )
-        run = await copy_run(client, bounds.run_number(asked.clone), asked.input, options)
-    elif asked.flow is not None and asked.clone is None:
-        run = await client.start_by_name(asked.flow, asked.input, version=asked.version, options=options)
+        run = await copy_run(client, bounds.run_number(request.clone), request.input, options)
+    elif request.flow is not None and request.clone is None:
+        run = await client.start_by_name(request.flow, request.input, version=request.version, options=options)
     else:
         raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
     state = NEW
-    if asked.key is not None:
+    if request.key is not None:
         # With a key, this may be a run that was started before.
         state = await run_state(context.database, context.tenant_id, bounds.run_number(run.run_id))
     return RunStateView(run_id=run.run_id, state=state)
@@ -201,27 +201,27 @@ def _positive(count: int | None) -> int | None:
 
 
 @operation("run.show", "GET /api/v1/runs/{run_id}", Access.VIEWER)
-async def show_run(context: OperationContext, asked: OfRun) -> RunView:
+async def show_run(context: OperationContext, request: OfRun) -> RunView:
     """Shows one run with all its nodes."""
-    return await context.client.run(asked.run_id).show()
+    return await context.client.run(request.run_id).show()
 
 
 @operation("run.why", "GET /api/v1/runs/{run_id}/why", Access.VIEWER)
-async def why_run(context: OperationContext, asked: ExplainRun) -> ExplanationView:
+async def why_run(context: OperationContext, request: ExplainRun) -> ExplanationView:
     """Explains why a run, or a node of it, is in its state."""
-    found = await context.client.run(asked.run_id).why(asked.node)
-    return why_of(found, run_id=asked.run_id, node=msgspec.UNSET if asked.node is None else asked.node)
+    found = await context.client.run(request.run_id).why(request.node)
+    return why_of(found, run_id=request.run_id, node=msgspec.UNSET if request.node is None else request.node)
 
 
 @operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
-async def graph_run(context: OperationContext, asked: OfRun) -> RunGraph:
+async def graph_run(context: OperationContext, request: OfRun) -> RunGraph:
     """Returns the flow of a run as a graph, with the state of each node."""
-    number = bounds.run_number(asked.run_id)
+    number = bounds.run_number(request.run_id)
     row, snapshot, nodes = await read_run(context.database, context.engine.catalog, context.tenant_id, number)
     names = [node.name for node in snapshot.plan.nodes]
     by_place = sorted(nodes, key=lambda node: int(node["node_no"]))
     return RunGraph(
-        run_id=asked.run_id,
+        run_id=request.run_id,
         flow=row["flow"],
         version=row["version"],
         state=row["state"],
@@ -246,13 +246,13 @@ async def graph_run(context: OperationContext, asked: OfRun) -> RunGraph:
 
 
 @operation("run.retry", "POST /api/v1/runs/{run_id}/retry", Access.OPERATOR, status=202, once=KeyUse.STORED)
-async def retry_run(context: OperationContext, asked: RetryRun) -> RunRetried:
+async def retry_run(context: OperationContext, request: RetryRun) -> RunRetried:
     """Runs again what failed, with everything downstream of it."""
-    plan = await _planned(context, asked)
+    plan = await _planned(context, request)
 
     def answer(done: Redriven) -> RunRetried:
         return RunRetried(
-            run_id=asked.run_id,
+            run_id=request.run_id,
             reset=done.reset,
             unknown_effects=plan.unknown_effects,
             undone_effects=plan.undone_effects,
@@ -262,10 +262,10 @@ async def retry_run(context: OperationContext, asked: RetryRun) -> RunRetried:
         context.database,
         context.engine.catalog,
         context.tenant_id,
-        bounds.run_number(asked.run_id),
+        bounds.run_number(request.run_id),
         actor=context.actor,
-        reason=asked.reason,
-        only=asked.node,
+        reason=request.reason,
+        only=request.node,
         once=context.once,
         answer=answer,
     )
@@ -273,12 +273,12 @@ async def retry_run(context: OperationContext, asked: RetryRun) -> RunRetried:
     return answer(done)
 
 
-async def _planned(context: OperationContext, asked: RetryRun) -> run_commands.PlannedRetry:
+async def _planned(context: OperationContext, request: RetryRun) -> run_commands.PlannedRetry:
     """Return what would run again. A repeated request under the same key gets its first response."""
     if context.once is not None:
         await context.once.look(context.database)
     try:
-        return await context.client.run(asked.run_id).plan_retry(only=asked.node)
+        return await context.client.run(request.run_id).plan_retry(only=request.node)
     except Conflict:
         if context.once is not None:
             await context.once.look(context.database)
@@ -286,11 +286,11 @@ async def _planned(context: OperationContext, asked: RetryRun) -> run_commands.P
 
 
 @operation("run.plan_retry", "GET /api/v1/runs/{run_id}/retry-plan", Access.VIEWER, commands=("run retry",))
-async def plan_retry(context: OperationContext, asked: PlanRetry) -> RetryPlan:
+async def plan_retry(context: OperationContext, request: PlanRetry) -> RetryPlan:
     """Returns what a retry of a run would run again and which effects may repeat, and changes nothing."""
-    plan = await context.client.run(asked.run_id).plan_retry(only=asked.node)
+    plan = await context.client.run(request.run_id).plan_retry(only=request.node)
     return RetryPlan(
-        run_id=asked.run_id,
+        run_id=request.run_id,
         reset=plan.reset,
         unknown_effects=plan.unknown_effects,
         undone_effects=plan.undone_effects,
@@ -299,27 +299,27 @@ async def plan_retry(context: OperationContext, asked: PlanRetry) -> RetryPlan:
 
 
 @operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)
-async def cancel_run(context: OperationContext, asked: SteerRun) -> RunStateView:
+async def cancel_run(context: OperationContext, request: SteerRun) -> RunStateView:
     """Cancels a run: no more nodes start, waiting nodes end, running ones are asked to stop."""
-    run = context.client.run(asked.run_id)
-    await run.cancel(asked.reason, actor=context.actor)
-    return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
+    run = context.client.run(request.run_id)
+    await run.cancel(request.reason, actor=context.actor)
+    return RunStateView(run_id=request.run_id, state=(await run.show()).state)
 
 
 @operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Access.OPERATOR)
-async def pause_run(context: OperationContext, asked: SteerRun) -> RunStateView:
+async def pause_run(context: OperationContext, request: SteerRun) -> RunStateView:
     """Pauses a run: no more nodes start until it is resumed."""
-    run = context.client.run(asked.run_id)
-    await run.pause(asked.reason, actor=context.actor)
-    return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
+    run = context.client.run(request.run_id)
+    await run.pause(request.reason, actor=context.actor)
+    return RunStateView(run_id=request.run_id, state=(await run.show()).state)
 
 
 @operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Access.OPERATOR)
-async def resume_run(context: OperationContext, asked: SteerRun) -> RunStateView:
+async def resume_run(context: OperationContext, request: SteerRun) -> RunStateView:
     """Resumes a paused run."""
-    run = context.client.run(asked.run_id)
-    await run.resume(asked.reason, actor=context.actor)
-    return RunStateView(run_id=asked.run_id, state=(await run.show()).state)
+    run = context.client.run(request.run_id)
+    await run.resume(request.reason, actor=context.actor)
+    return RunStateView(run_id=request.run_id, state=(await run.show()).state)
 
 
 OPERATIONS = (

@@ -80,45 +80,45 @@ class ScheduleDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("schedule.create", "POST /api/v1/schedules", Access.OPERATOR, status=201, body_bytes_max=CREATE_BYTES_MAX)
-async def create_schedule(context: OperationContext, asked: CreateSchedule) -> ScheduleView:
+async def create_schedule(context: OperationContext, request: CreateSchedule) -> ScheduleView:
     """Creates a schedule for an action or a flow that workers declared."""
-    draft = _draft(context, asked)
+    draft = _draft(context, request)
     engine = context.engine
     if draft.is_flow:
         snapshot = await engine.catalog.flows.newest(context.tenant_id, draft.target)
         slot = {"scheduled_for": ""} if draft.wants_time else {}
-        accept_run_input(snapshot.plan.definition.inputs, asked.input | slot)
+        accept_run_input(snapshot.plan.definition.inputs, request.input | slot)
     else:
         await declared_action(engine, draft.target)
-    await schedule_commands.create_schedule(context.database, context.tenant_id, draft, reason=asked.reason)
+    await schedule_commands.create_schedule(context.database, context.tenant_id, draft, reason=request.reason)
     return await _read(context, draft.name)
 
 
-def _draft(context: OperationContext, asked: CreateSchedule) -> ScheduleDraft:
-    if (asked.action is None) == (asked.flow is None):
+def _draft(context: OperationContext, request: CreateSchedule) -> ScheduleDraft:
+    if (request.action is None) == (request.flow is None):
         raise Invalid(
             "A schedule runs an action or a flow.", code="invalid_schedule", advice="Give `action` or `flow`."
         )
-    if asked.flow is not None and asked.queue is not None:
+    if request.flow is not None and request.queue is not None:
         raise Invalid(
             "The nodes of a flow have their own queues.", code="invalid_schedule", advice="Leave out `queue`."
         )
     draft = ScheduleDraft(
-        name=asked.name,
+        name=request.name,
         origin=context.actor,
-        target=asked.action or asked.flow or "",
-        is_flow=asked.flow is not None,
-        cron=asked.cron,
-        every_seconds=None if asked.every is None else valid_interval(asked.every),
-        timezone=asked.timezone,
-        overlap=Overlap(asked.overlap),
-        missed=Missed(asked.missed),
-        max_waiting=asked.max_waiting,
-        queue=asked.queue,
-        priority=asked.priority,
-        max_active=asked.max_active,
-        input=json_codec.encode(asked.input, bytes_max=bounds.INPUT_BYTES_MAX, what="input"),
-        wants_time=asked.pass_time,
+        target=request.action or request.flow or "",
+        is_flow=request.flow is not None,
+        cron=request.cron,
+        every_seconds=None if request.every is None else valid_interval(request.every),
+        timezone=request.timezone,
+        overlap=Overlap(request.overlap),
+        missed=Missed(request.missed),
+        max_waiting=request.max_waiting,
+        queue=request.queue,
+        priority=request.priority,
+        max_active=request.max_active,
+        input=json_codec.encode(request.input, bytes_max=bounds.INPUT_BYTES_MAX, what="input"),
+        wants_time=request.pass_time,
     )
     return schedule_commands.valid_draft(draft)
 
@@ -130,56 +130,56 @@ async def _read(context: OperationContext, name: str) -> ScheduleView:
 
 
 @operation("schedule.list", "GET /api/v1/schedules", Access.VIEWER)
-async def list_schedules(context: OperationContext, asked: ListSchedules) -> SchedulePage:
+async def list_schedules(context: OperationContext, request: ListSchedules) -> SchedulePage:
     """Lists schedules by name, with their next fire time and status."""
-    limit = valid_limit(asked.limit)
-    rows = await schedules.list_schedules(context.database, context.tenant_id, after=asked.after, limit=limit)
+    limit = valid_limit(request.limit)
+    rows = await schedules.list_schedules(context.database, context.tenant_id, after=request.after, limit=limit)
     return SchedulePage(schedules=rows, next=next_of(rows, limit, lambda row: row.name))
 
 
 @operation("schedule.show", "GET /api/v1/schedules/{name}", Access.VIEWER)
-async def show_schedule(context: OperationContext, asked: ShowSchedule) -> ScheduleShown:
+async def show_schedule(context: OperationContext, request: ShowSchedule) -> ScheduleShown:
     """Shows one schedule and the outcomes of its newest slots."""
-    if not 1 <= asked.slots <= SLOTS_MAX:
-        raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {asked.slots}.", code="invalid_limit")
-    view = await _read(context, asked.name)
-    slots = await schedules.list_slots(context.database, context.tenant_id, asked.name, limit=asked.slots)
+    if not 1 <= request.slots <= SLOTS_MAX:
+        raise Invalid(f"Slots are shown from 1 to {SLOTS_MAX}, not {request.slots}.", code="invalid_limit")
+    view = await _read(context, request.name)
+    slots = await schedules.list_slots(context.database, context.tenant_id, request.name, limit=request.slots)
     return ScheduleShown(schedule=view, slots=slots)
 
 
 @operation("schedule.pause", "POST /api/v1/schedules/{name}/pause", Access.OPERATOR)
-async def pause_schedule(context: OperationContext, asked: NameAndReason) -> Paused:
+async def pause_schedule(context: OperationContext, request: NameAndReason) -> Paused:
     """Pauses a schedule: it does not fire until it is resumed."""
     done = await schedule_commands.pause(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return Paused(name=asked.name, paused=True, is_changed=done)
+    return Paused(name=request.name, paused=True, is_changed=done)
 
 
 @operation("schedule.resume", "POST /api/v1/schedules/{name}/resume", Access.OPERATOR)
-async def resume_schedule(context: OperationContext, asked: NameAndReason) -> Paused:
+async def resume_schedule(context: OperationContext, request: NameAndReason) -> Paused:
     """Resumes a paused schedule."""
     done = await schedule_commands.resume(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return Paused(name=asked.name, paused=False, is_changed=done)
+    return Paused(name=request.name, paused=False, is_changed=done)
 
 
 @operation("schedule.fire", "POST /api/v1/schedules/{name}/fire", Access.OPERATOR, status=202, once=KeyUse.STORED)
-async def fire_schedule(context: OperationContext, asked: NameAndReason) -> Fired:
+async def fire_schedule(context: OperationContext, request: NameAndReason) -> Fired:
     """Fires a schedule now, even if it is paused."""
     return await schedule_commands.fire(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason, once=context.once
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason, once=context.once
     )
 
 
 @operation("schedule.delete", "DELETE /api/v1/schedules/{name}", Access.OPERATOR)
-async def delete_schedule(context: OperationContext, asked: NameAndReason) -> ScheduleDeleted:
+async def delete_schedule(context: OperationContext, request: NameAndReason) -> ScheduleDeleted:
     """Deletes a schedule and its slots; fired tasks and runs are kept."""
     await schedule_commands.delete_schedule(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return ScheduleDeleted(name=asked.name, deleted=True)
+    return ScheduleDeleted(name=request.name, deleted=True)
 
 
 OPERATIONS = (

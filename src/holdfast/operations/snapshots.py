@@ -78,12 +78,12 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("task.snapshot", "GET /api/v1/tasks/{task_id}/snapshot", Access.OPERATOR, commands=("task replay",))
-async def snapshot_task(context: OperationContext, asked: ReadSnapshot) -> TaskSnapshot:
+async def snapshot_task(context: OperationContext, request: ReadSnapshot) -> TaskSnapshot:
     """Returns the input of a task and how an attempt of it ended, for a replay elsewhere."""
-    number = bounds.task_number(asked.task_id)
-    also = None if asked.effect is None or asked.key is None else (asked.effect, asked.key)
+    number = bounds.task_number(request.task_id)
+    also = None if request.effect is None or request.key is None else (request.effect, request.key)
     here = (context.database, context.engine.catalog, context.tenant_id, number)
-    found = await task_snapshot.capture(*here, attempt=asked.attempt, also=also)
+    found = await task_snapshot.capture(*here, attempt=request.attempt, also=also)
     recorded = None
     if (end := found.recorded) is not None:
         recorded = RecordedEnd(

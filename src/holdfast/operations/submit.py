@@ -56,18 +56,18 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 @operation(
     "task.submit", "POST /api/v1/tasks", Access.OPERATOR, status=201, once=KeyUse.OWN, body_bytes_max=SUBMIT_BYTES_MAX
 )
-async def submit_task(context: OperationContext, asked: SubmitTask) -> Submitted:
+async def submit_task(context: OperationContext, request: SubmitTask) -> Submitted:
     """Submits one task."""
-    return await hand_in(context.client, await declared_action(context.engine, asked.action), asked)
+    return await hand_in(context.client, await declared_action(context.engine, request.action), request)
 
 
-async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -> Submitted:
+async def hand_in(client: Client, action: Action[..., Any], request: SubmitTask) -> Submitted:
     """Submit one task of an action that is known from code or from a worker's declaration."""
-    given = {"queue": asked.queue, "key": asked.key, "delay": asked.delay, "priority": asked.priority}
+    given = {"queue": request.queue, "key": request.key, "delay": request.delay, "priority": request.priority}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    task = await client.submit(action.options(**options, tags=tuple(asked.tags)), asked.input)
-    state = await _state_of(client.engine, int(task.task_id), asked.key)
-    return Submitted(task_id=task.task_id, action=action.name, queue=asked.queue or action.queue, state=state)
+    task = await client.submit(action.options(**options, tags=tuple(request.tags)), request.input)
+    state = await _state_of(client.engine, int(task.task_id), request.key)
+    return Submitted(task_id=task.task_id, action=action.name, queue=request.queue or action.queue, state=state)
 
 
 @operation(
@@ -79,19 +79,19 @@ async def hand_in(client: Client, action: Action[..., Any], asked: SubmitTask) -
     body_bytes_max=SUBMIT_BYTES_MAX,
     commands=("task submit",),
 )
-async def copy_task(context: OperationContext, asked: CopyTask) -> Submitted:
+async def copy_task(context: OperationContext, request: CopyTask) -> Submitted:
     """Submits a copy of a task, linked to it."""
     options = copy.CopyOptions(
-        queue=None if asked.queue is None else bounds.valid_queue(asked.queue),
-        key=None if asked.key is None else bounds.valid_key(asked.key),
-        delay_seconds=0.0 if asked.delay is None else bounds.valid_delay(asked.delay),
-        priority=None if asked.priority is None else bounds.valid_priority(asked.priority),
-        tags=bounds.valid_tags(asked.tags),
+        queue=None if request.queue is None else bounds.valid_queue(request.queue),
+        key=None if request.key is None else bounds.valid_key(request.key),
+        delay_seconds=0.0 if request.delay is None else bounds.valid_delay(request.delay),
+        priority=None if request.priority is None else bounds.valid_priority(request.priority),
+        tags=bounds.valid_tags(request.tags),
     )
-    number = bounds.task_number(asked.task_id)
-    accepted, lane = await copy.copy_task(context.engine, context.tenant_id, number, asked.input, options)
+    number = bounds.task_number(request.task_id)
+    accepted, lane = await copy.copy_task(context.engine, context.tenant_id, number, request.input, options)
     [task_id] = accepted.task_ids
-    state = await _state_of(context.engine, task_id, asked.key)
+    state = await _state_of(context.engine, task_id, request.key)
     return Submitted(task_id=str(task_id), action=lane.action, queue=lane.queue, state=state)
 
 

@@ -116,50 +116,50 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("task.list", "GET /api/v1/tasks", Access.VIEWER)
-async def list_tasks(context: OperationContext, asked: ListTasks) -> TaskPage:
+async def list_tasks(context: OperationContext, request: ListTasks) -> TaskPage:
     """Lists tasks, newest first, in pages."""
     rows, following = await listing.task_page(
         context.database,
         context.tenant_id,
-        states=words(asked.state),
-        queue=asked.queue,
-        action=asked.action,
-        tag=asked.tag,
-        since=asked.since,
-        before=None if asked.before is None else TaskCursor.of(asked.before),
-        limit=rows_of(asked.limit),
+        states=words(request.state),
+        queue=request.queue,
+        action=request.action,
+        tag=request.tag,
+        since=request.since,
+        before=None if request.before is None else TaskCursor.of(request.before),
+        limit=rows_of(request.limit),
     )
     return TaskPage(tasks=rows, next=None if following is None else str(following))
 
 
 @operation("task.show", "GET /api/v1/tasks/{task_id}", Access.VIEWER)
-async def show_task(context: OperationContext, asked: OfTask) -> TaskView:
+async def show_task(context: OperationContext, request: OfTask) -> TaskView:
     """Shows one task in full."""
-    number = bounds.task_number(asked.task_id)
+    number = bounds.task_number(request.task_id)
     return await task_detail.show_task(context.database, context.engine.catalog, context.tenant_id, number)
 
 
 @operation("task.why", "GET /api/v1/tasks/{task_id}/why", Access.VIEWER)
-async def why_task(context: OperationContext, asked: OfTask) -> ExplanationView:
+async def why_task(context: OperationContext, request: OfTask) -> ExplanationView:
     """Explains why a task is in its state."""
-    return why_of(await context.client.why(asked.task_id), task_id=asked.task_id)
+    return why_of(await context.client.why(request.task_id), task_id=request.task_id)
 
 
 @operation("task.retry", "POST /api/v1/tasks/{task_id}/retry", Access.OPERATOR, status=202, once=KeyUse.STORED)
-async def retry_task(context: OperationContext, asked: SteerTask) -> Retried:
+async def retry_task(context: OperationContext, request: SteerTask) -> Retried:
     """Runs a failed task again: a waiting retry now, or a task with retries left as a new generation."""
 
     def answer(done: Requeued) -> Retried:
         return Retried(task_id=str(done.task_id), attempt=done.attempt, status="queued")
 
-    engine, number = context.engine, bounds.task_number(asked.task_id)
+    engine, number = context.engine, bounds.task_number(request.task_id)
     done = await retry(
         engine.database,
         engine.catalog,
         context.tenant_id,
         number,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
         once=context.once,
         answer=answer,
     )
@@ -168,10 +168,10 @@ async def retry_task(context: OperationContext, asked: SteerTask) -> Retried:
 
 
 @operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
-async def cancel_task(context: OperationContext, asked: SteerTask) -> TaskStateView:
+async def cancel_task(context: OperationContext, request: SteerTask) -> TaskStateView:
     """Cancels a task: at once if it waits, else by asking it to stop."""
-    state = await context.client.cancel(asked.task_id, reason=asked.reason, actor=context.actor)
-    return TaskStateView(task_id=str(bounds.task_number(asked.task_id)), state=state)
+    state = await context.client.cancel(request.task_id, reason=request.reason, actor=context.actor)
+    return TaskStateView(task_id=str(bounds.task_number(request.task_id)), state=state)
 
 
 @operation(
@@ -179,32 +179,37 @@ async def cancel_task(context: OperationContext, asked: SteerTask) -> TaskStateV
     "GET /api/v1/tasks/{task_id}/ending",
     Access.VIEWER,
     commands=("task wait", "task watch"),
-    in_vain=lambda asked: TaskEnding(task_id=asked.task_id, state=WAITING),
+    in_vain=lambda request: TaskEnding(task_id=request.task_id, state=WAITING),
 )
-async def await_task(context: OperationContext, asked: AwaitTask) -> TaskEnding:
+async def await_task(context: OperationContext, request: AwaitTask) -> TaskEnding:
     """Waits for the end of a task, and returns how it ended."""
     try:
-        ending = await context.client.ending(asked.task_id, timeout=bounded_wait(asked.wait_seconds))
+        ending = await context.client.ending(request.task_id, timeout=bounded_wait(request.wait_seconds))
     except WaitTimeout:
-        return TaskEnding(task_id=asked.task_id, state=WAITING)
+        return TaskEnding(task_id=request.task_id, state=WAITING)
     error = None
     if ending.code is not None:
         error = TaskFailure(code=ending.code, type=ending.type, message=ending.message, sentence=ending.sentence)
     output = json_codec.NULL if ending.output is None else msgspec.Raw(ending.output)
-    return TaskEnding(task_id=asked.task_id, state=ending.state, output=output, error=error)
+    return TaskEnding(task_id=request.task_id, state=ending.state, output=output, error=error)
 
 
 @operation("task.logs", "GET /api/v1/tasks/{task_id}/logs", Access.VIEWER)
-async def read_logs(context: OperationContext, asked: ReadLogs) -> Logs:
+async def read_logs(context: OperationContext, request: ReadLogs) -> Logs:
     """Reads the log lines and the progress of a task's attempts."""
-    number = bounds.task_number(asked.task_id)
+    number = bounds.task_number(request.task_id)
     state = (await why(context.database, context.engine.catalog, context.tenant_id, number)).state
-    after = (0, 0) if asked.after is None else _place(asked.after)
+    after = (0, 0) if request.after is None else _place(request.after)
     notes = await task_detail.read_notes(
-        context.database, context.tenant_id, number, attempt=asked.attempt, after=after, limit=valid_limit(asked.limit)
+        context.database,
+        context.tenant_id,
+        number,
+        attempt=request.attempt,
+        after=after,
+        limit=valid_limit(request.limit),
     )
-    place = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else asked.after
-    return Logs(state=state, notes=notes, next=place, is_all=len(notes) < asked.limit)
+    place = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else request.after
+    return Logs(state=state, notes=notes, next=place, is_all=len(notes) < request.limit)
 
 
 def bounded_wait(seconds: float) -> float:

@@ -70,10 +70,10 @@ class SendSignal(Request, frozen=True, kw_only=True):
 
 
 @operation("run.waiting", "GET /api/v1/waits", Access.VIEWER)
-async def list_waits(context: OperationContext, asked: ListWaits) -> WaitPage:
+async def list_waits(context: OperationContext, request: ListWaits) -> WaitPage:
     """Lists nodes that wait for an approval or an event, with what would answer them; oldest runs first."""
-    after = 0 if asked.after is None else bounds.task_number(asked.after)
-    limit = rows_of(asked.limit)
+    after = 0 if request.after is None else bounds.task_number(request.after)
+    limit = rows_of(request.limit)
     rows = await waiting.list_waits(
         context.database, context.engine.catalog, context.tenant_id, after=after, limit=limit
     )
@@ -81,16 +81,16 @@ async def list_waits(context: OperationContext, asked: ListWaits) -> WaitPage:
 
 
 @operation("run.approve", "POST /api/v1/runs/{run_id}/nodes/{node}/approve", Access.OPERATOR)
-async def approve_node(context: OperationContext, asked: ApproveNode) -> NodeAnswered:
+async def approve_node(context: OperationContext, request: ApproveNode) -> NodeAnswered:
     """Approves a node, once; a node that does not wait yet takes the approval when it does."""
-    return await _answer(context, asked.run_id, asked.node, is_given=True, reason=asked.reason)
+    return await _answer(context, request.run_id, request.node, is_given=True, reason=request.reason)
 
 
 @operation("run.reject", "POST /api/v1/runs/{run_id}/nodes/{node}/reject", Access.OPERATOR)
-async def reject_node(context: OperationContext, asked: RejectNode) -> NodeAnswered:
+async def reject_node(context: OperationContext, request: RejectNode) -> NodeAnswered:
     """Rejects a node, once: the node fails."""
-    reason = bounds.required_reason(asked.reason)
-    return await _answer(context, asked.run_id, asked.node, is_given=False, reason=reason)
+    reason = bounds.required_reason(request.reason)
+    return await _answer(context, request.run_id, request.node, is_given=False, reason=reason)
 
 
 async def _answer(context: OperationContext, run_id: str, node: str, *, is_given: bool, reason: str) -> NodeAnswered:
@@ -115,19 +115,19 @@ async def _answer(context: OperationContext, run_id: str, node: str, *, is_given
     once=KeyUse.STORED,
     body_bytes_max=SUBMIT_BYTES_MAX,
 )
-async def send_signal(context: OperationContext, asked: SendSignal) -> Sent:
+async def send_signal(context: OperationContext, request: SendSignal) -> Sent:
     """Sends an event to runs that wait for it or will wait for it, or to one of them."""
-    wait_key = bounds.valid_key(asked.name if asked.key is None else f"{asked.name}:{asked.key}")
+    wait_key = bounds.valid_key(request.name if request.key is None else f"{request.name}:{request.key}")
     bytes_max = context.engine.settings.limits.input_bytes_max
     sent, notifications = await send_by_hand(
         context.database,
         context.engine.catalog,
         context.tenant_id,
         wait_key,
-        json_codec.encode(asked.data, bytes_max=bytes_max, what="input"),
-        run_id=None if asked.run_id is None else bounds.run_number(asked.run_id),
+        json_codec.encode(request.data, bytes_max=bytes_max, what="input"),
+        run_id=None if request.run_id is None else bounds.run_number(request.run_id),
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
         once=context.once,
     )
     await publish_and_propagate(context.engine, notifications)

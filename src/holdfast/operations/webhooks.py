@@ -47,86 +47,86 @@ class WebhookSteered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("webhook.add", "POST /api/v1/webhooks", Access.ADMIN, status=201)
-async def add_webhook(context: OperationContext, asked: AddWebhook) -> NewSecret:
+async def add_webhook(context: OperationContext, request: AddWebhook) -> NewSecret:
     """Delivers events from now on to a URL. Only this response contains the signing secret; a reporter has none."""
     return await webhook_commands.add_webhook(
         context.engine,
         context.tenant_id,
-        asked.name,
-        asked.url,
-        kinds=asked.kinds,
-        queues=asked.queues,
-        actions=asked.actions,
+        request.name,
+        request.url,
+        kinds=request.kinds,
+        queues=request.queues,
+        actions=request.actions,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
 
 
 @operation("webhook.list", "GET /api/v1/webhooks", Access.OPERATOR)
-async def list_webhooks(context: OperationContext, asked: ListNames) -> WebhookPage:
+async def list_webhooks(context: OperationContext, request: ListNames) -> WebhookPage:
     """Lists webhooks with their status."""
     rows = await webhook_commands.list_webhooks(context.database, context.tenant_id)
-    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
+    page, following = page_of(rows, lambda row: row.name, request.after, request.limit)
     return WebhookPage(webhooks=page, next=following)
 
 
 @operation("webhook.show", "GET /api/v1/webhooks/{name}", Access.OPERATOR)
-async def show_webhook(context: OperationContext, asked: NameRequest) -> WebhookView:
+async def show_webhook(context: OperationContext, request: NameRequest) -> WebhookView:
     """Shows one webhook."""
-    return await webhook_commands.show_webhook(context.database, context.tenant_id, asked.name)
+    return await webhook_commands.show_webhook(context.database, context.tenant_id, request.name)
 
 
 @operation("webhook.remove", "DELETE /api/v1/webhooks/{name}", Access.ADMIN)
-async def remove_webhook(context: OperationContext, asked: NameAndReason) -> WebhookSteered:
+async def remove_webhook(context: OperationContext, request: NameAndReason) -> WebhookSteered:
     """Removes a webhook and stops its deliveries."""
     await webhook_commands.remove_webhook(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return WebhookSteered(name=asked.name)
+    return WebhookSteered(name=request.name)
 
 
 @operation("webhook.test", "POST /api/v1/webhooks/{name}/test", Access.ADMIN)
-async def test_webhook(context: OperationContext, asked: NameAndReason) -> Tested:
+async def test_webhook(context: OperationContext, request: NameAndReason) -> Tested:
     """Sends a test event now, and returns the response."""
     return await webhook_commands.try_webhook(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
 
 
 @operation("webhook.rotate", "POST /api/v1/webhooks/{name}/rotate", Access.ADMIN)
-async def rotate_webhook(context: OperationContext, asked: RotateWebhook) -> NewSecret:
+async def rotate_webhook(context: OperationContext, request: RotateWebhook) -> NewSecret:
     """Creates another signing secret, which only this response contains."""
     return await webhook_commands.rotate_webhook(
         context.engine,
         context.tenant_id,
-        asked.name,
-        grace_seconds=asked.grace_seconds,
+        request.name,
+        grace_seconds=request.grace_seconds,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
 
 
 @operation("webhook.pause", "POST /api/v1/webhooks/{name}/pause", Access.OPERATOR)
-async def pause_webhook(context: OperationContext, asked: NameAndReason) -> WebhookSteered:
+async def pause_webhook(context: OperationContext, request: NameAndReason) -> WebhookSteered:
     """Pauses deliveries; events of the pause are delivered later."""
     is_changed = await webhook_commands.pause_webhook(
-        context.engine, context.tenant_id, asked.name, actor=context.actor, reason=asked.reason
+        context.engine, context.tenant_id, request.name, actor=context.actor, reason=request.reason
     )
-    return WebhookSteered(name=asked.name, is_changed=is_changed)
+    return WebhookSteered(name=request.name, is_changed=is_changed)
 
 
 @operation("webhook.resume", "POST /api/v1/webhooks/{name}/resume", Access.OPERATOR)
-async def resume_webhook(context: OperationContext, asked: ResumeWebhook) -> WebhookSteered:
+async def resume_webhook(context: OperationContext, request: ResumeWebhook) -> WebhookSteered:
     """Resumes deliveries where they stopped."""
     is_changed = await webhook_commands.resume_webhook(
         context.engine,
         context.tenant_id,
-        asked.name,
-        from_now=asked.from_now,
+        request.name,
+        from_now=request.from_now,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
-    return WebhookSteered(name=asked.name, is_changed=is_changed)
+    return WebhookSteered(name=request.name, is_changed=is_changed)
 
 
 OPERATIONS = (

@@ -62,13 +62,13 @@ class SteerBreaker(Request, frozen=True, kw_only=True):
 
 
 @operation("worker.list", "GET /api/v1/workers", Access.VIEWER, commands=("worker list", "top"))
-async def list_workers(context: OperationContext, asked: ListWorkers) -> WorkerPage:
+async def list_workers(context: OperationContext, request: ListWorkers) -> WorkerPage:
     """Lists workers, active and draining ones first."""
-    before = None if asked.before is None else _place(asked.before)
+    before = None if request.before is None else _place(request.before)
     rows = await workers.list_workers(
-        context.database, limit=valid_limit(asked.limit), tenant_id=context.tenant_id, before=before
+        context.database, limit=valid_limit(request.limit), tenant_id=context.tenant_id, before=before
     )
-    following = next_of(rows, asked.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
+    following = next_of(rows, request.limit, lambda row: f"{int(row.state in _PRESENT)}:{row.worker_id}")
     return WorkerPage(workers=rows, next=following)
 
 
@@ -80,20 +80,20 @@ def _place(text: str) -> tuple[bool, int]:
 
 
 @operation("worker.show", "GET /api/v1/workers/{worker_id}", Access.VIEWER)
-async def show_worker(context: OperationContext, asked: OfWorker) -> WorkerView:
+async def show_worker(context: OperationContext, request: OfWorker) -> WorkerView:
     """Shows one worker and its running tasks."""
-    return await workers.show_worker(context.database, _number(asked.worker_id), tenant_id=context.tenant_id)
+    return await workers.show_worker(context.database, _number(request.worker_id), tenant_id=context.tenant_id)
 
 
 @operation("worker.drain", "POST /api/v1/workers/{worker_id}/drain", Access.OPERATOR)
-async def drain(context: OperationContext, asked: SteerWorker) -> WorkerView:
+async def drain(context: OperationContext, request: SteerWorker) -> WorkerView:
     """Asks a worker to finish its running tasks and claim no more."""
     return await drain_worker(
         context.database,
-        _number(asked.worker_id),
+        _number(request.worker_id),
         tenant_id=context.tenant_id,
         actor=context.actor,
-        reason=asked.reason,
+        reason=request.reason,
     )
 
 
@@ -108,41 +108,41 @@ def _number(worker_id: str) -> int:
 
 
 @operation("action.list", "GET /api/v1/actions", Access.VIEWER)
-async def list_actions(context: OperationContext, asked: ListNames) -> ActionPage:
+async def list_actions(context: OperationContext, request: ListNames) -> ActionPage:
     """Lists the actions that workers declared."""
     rows = await workers.list_actions(context.database, context.tenant_id)
-    page, following = page_of(rows, lambda row: row.name, asked.after, asked.limit)
+    page, following = page_of(rows, lambda row: row.name, request.after, request.limit)
     return ActionPage(actions=page, next=following)
 
 
 @operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
-async def show_action(context: OperationContext, asked: NameRequest) -> ActionView:
+async def show_action(context: OperationContext, request: NameRequest) -> ActionView:
     """Shows one action and its whole retry policy."""
-    if found := await workers.list_actions(context.database, context.tenant_id, name=asked.name):
+    if found := await workers.list_actions(context.database, context.tenant_id, name=request.name):
         return found[0]
     names = [row.name for row in await workers.list_actions(context.database, context.tenant_id)]
-    near = get_close_matches(asked.name, names, n=1)
+    near = get_close_matches(request.name, names, n=1)
     raise NotFound(
-        f"No worker declared the action {asked.name!r}.",
+        f"No worker declared the action {request.name!r}.",
         code="action_not_found",
         advice=f"Did you mean {near[0]}?" if near else "See `holdfast action list`.",
     )
 
 
 @operation("breaker.show", "GET /api/v1/actions/{name}/breaker", Access.VIEWER, commands=("action breaker",))
-async def show_action_breaker(context: OperationContext, asked: NameRequest) -> BreakerView:
+async def show_action_breaker(context: OperationContext, request: NameRequest) -> BreakerView:
     """Shows the circuit breaker of an action."""
-    return await show_breaker(context.database, context.tenant_id, asked.name)
+    return await show_breaker(context.database, context.tenant_id, request.name)
 
 
 @operation("breaker.steer", "POST /api/v1/actions/{name}/breaker", Access.OPERATOR, commands=("action breaker",))
-async def steer_breaker(context: OperationContext, asked: SteerBreaker) -> BreakerView:
+async def steer_breaker(context: OperationContext, request: SteerBreaker) -> BreakerView:
     """Opens, closes or resets the circuit breaker of an action."""
-    if asked.to == "open":
-        required_reason(asked.reason)
-    await show_breaker(context.database, context.tenant_id, asked.name)
-    to = CircuitState(asked.to)
-    return await steer(context.engine, context.tenant_id, asked.name, to, actor=context.actor, reason=asked.reason)
+    if request.to == "open":
+        required_reason(request.reason)
+    await show_breaker(context.database, context.tenant_id, request.name)
+    to = CircuitState(request.to)
+    return await steer(context.engine, context.tenant_id, request.name, to, actor=context.actor, reason=request.reason)
 
 
 class ListLaunches(Request, frozen=True, kw_only=True):
@@ -156,9 +156,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("launch.list", "GET /api/v1/launches", Access.VIEWER)
-async def list_launches(context: OperationContext, asked: ListLaunches) -> Launches:
+async def list_launches(context: OperationContext, request: ListLaunches) -> Launches:
     """Lists launches that have not ended, oldest first."""
-    limit = valid_limit(asked.limit)
+    limit = valid_limit(request.limit)
     return Launches(launches=await launch.list_launches(context.database, context.tenant_id, limit=limit))
 
 

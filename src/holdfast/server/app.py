@@ -79,7 +79,7 @@ def application(server_state: ServerState, endpoints: Sequence[Endpoint] = ENDPO
 
     async def on_nothing(request: Request, error: Exception) -> Response:
         try:
-            await server_state.door.caller(request)
+            await server_state.authenticator.caller(request)
         except HoldfastError as refusal:
             return problem(refusal)
         return await on_http(request, error)
@@ -152,7 +152,7 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
         engine=engine,
         client=Client.over(engine),
         clients=TenantClients(engine),
-        door=Authenticator(engine, clock=clock),
+        authenticator=Authenticator(engine, clock=clock),
         pace=RateLimiter.of(settings.http),
         tenant_workers=TenantWorkers(engine),
         tail=EventTail(engine),
@@ -160,9 +160,9 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
         readiness=Readiness(engine.database),
         closing=asyncio.Event(),
     )
-    await server_state.door.require_some_identity()
+    await server_state.authenticator.require_some_identity()
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(server_state.door.close)
+        stack.push_async_callback(server_state.authenticator.close)
         stack.push_async_callback(server_state.close)
         await stack.enter_async_context(server_state.tenant_workers)
         stack.push_async_callback(_end, asyncio.create_task(server_state.lag.run(), name="holdfast-lag"))

@@ -53,7 +53,7 @@ class ServerState:
     client: Client
     """The client for installation-wide operations; `clients` has one per tenant."""
     clients: TenantClients
-    door: Authenticator
+    authenticator: Authenticator
     pace: RateLimiter
     tenant_workers: TenantWorkers
     tail: EventTail
@@ -101,7 +101,7 @@ class ApiRequest:
 
     async def require_welcome(self) -> None:
         """Raise `Unauthorized` or `Forbidden` if the caller's credentials are no longer valid. For long responses."""
-        if await self.server_state.door.caller(self.request) != self.caller:
+        if await self.server_state.authenticator.caller(self.request) != self.caller:
             raise Unauthorized("This token is for something else by now.", advice="Ask again.")
 
     async def is_still_welcome(self) -> bool:
@@ -156,12 +156,12 @@ def route(endpoint: Endpoint, server_state: ServerState) -> Route:
         if endpoint.access is Access.PUBLIC:
             return await endpoint.handler(ApiRequest(request, NOBODY, server_state))
         try:
-            caller = await server_state.door.caller(request)
+            caller = await server_state.authenticator.caller(request)
         except Unauthorized as error:
             if is_counted:
                 # Only unauthenticated requests count for the address; otherwise one caller could use up the limit of
                 # all behind it.
-                server_state.pace.admit_peer(server_state.door.peer(request))
+                server_state.pace.admit_peer(server_state.authenticator.peer(request))
             error.code = endpoint.unauthorized_code
             raise
         if is_counted:
@@ -169,7 +169,9 @@ def route(endpoint: Endpoint, server_state: ServerState) -> Route:
         try:
             return await endpoint.handler(ApiRequest(request, authorize(caller, endpoint.access), server_state))
         except Forbidden as error:
-            await server_state.door.denied(caller, f"{endpoint.method} {endpoint.path}", endpoint.access, error)
+            await server_state.authenticator.denied(
+                caller, f"{endpoint.method} {endpoint.path}", endpoint.access, error
+            )
             raise
 
     return Route(endpoint.path, answer, methods=[endpoint.method])

@@ -18,7 +18,7 @@ from holdfast.engine.queries.event_subjects import EventPlace, places_of
 from holdfast.engine.queries.events import Event, cursor_of, event_tail, position, told_after
 from holdfast.store.database import ANY_DB_ERROR
 
-log = logging.getLogger("holdfast.api")
+log = logging.getLogger("holdfast.server")
 
 LOOK_SECONDS = 0.5
 BATCHES = 100

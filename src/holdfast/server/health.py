@@ -13,9 +13,9 @@ async def healthz(_asked: ApiRequest) -> Response:
     return reply({"status": "ok"})
 
 
-async def readyz(asked: ApiRequest) -> Response:
+async def readyz(request: ApiRequest) -> Response:
     """Report that the server reaches its database and that the schema is current."""
-    await asked.server_state.readiness.require()
+    await request.server_state.readiness.require()
     return reply({"status": "ready"})
 
 

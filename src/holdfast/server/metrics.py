@@ -41,14 +41,14 @@ class Metric:
     samples: Iterable[Sample] = field(default_factory=list)
 
 
-async def metrics(asked: ApiRequest) -> Response:
+async def metrics(request: ApiRequest) -> Response:
     """Return every metric of the caller's tenant."""
     began = time.monotonic()
-    server_state = asked.server_state
-    measured = await server_state.measure.read(asked.engine.database, asked.caller.tenant_id)
+    server_state = request.server_state
+    measured = await server_state.measure.read(request.engine.database, request.caller.tenant_id)
     told = [
         *of_work(measured),
-        *of_process(asked.engine.database.use, server_state.lag.seconds, time.monotonic() - began),
+        *of_process(request.engine.database.use, server_state.lag.seconds, time.monotonic() - began),
     ]
     return Response(page(told), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
 

@@ -32,7 +32,7 @@ from holdfast.errors import (
 from holdfast.store.database import CONNECTION_LOST, TRANSIENT
 from holdfast.store.outage import Outage
 
-log = logging.getLogger("holdfast.api")
+log = logging.getLogger("holdfast.server")
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:holdfast:problem:"

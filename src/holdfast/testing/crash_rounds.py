@@ -86,7 +86,7 @@ class Round:
             if outcome is not None:
                 reports = [report_of(claimed, outcome)]
             else:
-                await self._bury(claimer)
+                await self._retire_worker(claimer)
                 claimer = await self._claimer()
         raise Invalid(f"It does not end within {ATTEMPTS_MAX} attempts.", code="too_many_attempts")
 
@@ -164,7 +164,7 @@ class Round:
             WorkerIdentity(worker_id=row["worker_id"], actions=actions, queues=None, lease_seconds=LEASE_SECONDS)
         )
 
-    async def _bury(self, claimer: Claimer) -> None:
+    async def _retire_worker(self, claimer: Claimer) -> None:
         """Retire the crashed attempt's worker, so that the attempt is lost."""
         await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id, False)
         await self._loops.reap()

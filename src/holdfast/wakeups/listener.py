@@ -70,10 +70,10 @@ class Listener:
         session = await self._database.connect_directly()
         session.connection.add_termination_listener(lambda _connection: self._broken.set())
         for channel in (self._channel, *self._also):
-            await session.connection.add_listener(channel, self._on_ring)
+            await session.connection.add_listener(channel, self._on_notification)
         return session
 
-    def _on_ring(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
+    def _on_notification(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         # Every database user can forge a notification. It is only a hint, so a malformed one only triggers a poll.
         turn, _, ids = payload.rpartition(":")
         heard = self._also.get(channel, self._heard)

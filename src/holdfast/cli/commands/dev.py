@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.commands.server import launchers_of, run_loops
-from holdfast.cli.commands.work import run_crew
+from holdfast.cli.commands.work import run_worker_group
 from holdfast.cli.ui.command_tree import Command
-from holdfast.cli.ui.process_options import WorkerGroup, crew_options, folders, unsafe_option, with_code
+from holdfast.cli.ui.process_options import WorkerGroup, folders, unsafe_option, with_code, worker_group_options
 from holdfast.cli.ui.shell import Shell, the_shell
 from holdfast.errors import HoldfastError
 from holdfast.settings.log_setup import set_up
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@crew_options
+@worker_group_options
 @unsafe_option
 def dev(is_unsafe: bool, **asked: Any) -> None:
     """Run everything in one process tree: database, repair loops, workers for APP, HTTP API, and a live log.
@@ -37,36 +37,36 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
     from holdfast.settings.option import LOCAL
     from holdfast.store.resolve import resolve_database
 
-    shell, crew = the_shell(), WorkerGroup(**asked)
+    shell, group = the_shell(), WorkerGroup(**asked)
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
     # The live log shows task events; of all other messages only warnings and errors are printed.
     if settings.log == LogSettings():
         settings = replace(settings, log=LogSettings(level="warning"))
     set_up(settings.log)
     logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
-    if crew:
-        settings = with_code(crew, settings)
+    if group:
+        settings = with_code(group, settings)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
     with shell.busy("Starting"):
         place = resolve_database(settings)
     try:
-        raise SystemExit(_develop(shell, place, replace(settings, url=place.url), crew))
+        raise SystemExit(_develop(shell, place, replace(settings, url=place.url), group))
     finally:
         place.close()
 
 
-def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, crew: WorkerGroup) -> int:
+def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, group: WorkerGroup) -> int:
     from holdfast.cli.ui.event_log import LiveLog
 
     asyncio.run(_prepare(place.url, settings))
     http = _serve_beside(shell, place, settings)
-    _greet(shell, place, settings, str(crew))
+    _greet(shell, place, settings, str(group))
     log = LiveLog(shell, place.url, settings.tenant)
     log.start()
     try:
-        if not crew:
+        if not group:
             return asyncio.run(run_loops(place, settings, shell=shell))
-        return run_crew(crew, settings, loops=True, beside=_launching_for(crew), tells_failures=False)
+        return run_worker_group(group, settings, loops=True, beside=_launching_for(group), tells_failures=False)
     finally:
         if http is not None:
             http.close()
@@ -74,12 +74,12 @@ def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, crew: Wo
         shell.talk("Stopped.")
 
 
-def _launching_for(crew: WorkerGroup) -> Beside:
+def _launching_for(group: WorkerGroup) -> Beside:
     """Return the launching loop for one app; launched processes run the same app."""
     from holdfast.launchers.loop import Launching
 
-    packs = folders(crew.packs)
-    return lambda engine: Launching(engine, launchers_of(engine, crew.app_ref, packs)).run()
+    packs = folders(group.packs)
+    return lambda engine: Launching(engine, launchers_of(engine, group.app_ref, packs)).run()
 
 
 def _serve_beside(shell: Shell, place: DatabaseLocation, settings: Settings) -> ServerBeside | None:

@@ -168,7 +168,7 @@ class _Screen:
         from rich.console import Console
         from rich.live import Live
 
-        self._desk = operation_client
+        self._operation_client = operation_client
         self._view: RunProgress | RunView = progress
         self._recent: deque[RunEvent] = deque(maxlen=EVENTS_SHOWN_MAX)
         console = Console(no_color=not shell.has_colour(), highlight=False)
@@ -188,7 +188,7 @@ class _Screen:
         """Redraw the screen repeatedly."""
         look = _show if self._view.nodes <= NODES_READ_MAX else _progress
         while True:
-            self._view = await look(self._desk, self._view.run_id)
+            self._view = await look(self._operation_client, self._view.run_id)
             self._live.update(self._drawn(), refresh=True)
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.ui.command_tree import Command
-from holdfast.cli.ui.process_options import WorkerGroup, crew_options, folders, unsafe_option, with_code
+from holdfast.cli.ui.process_options import WorkerGroup, folders, unsafe_option, with_code, worker_group_options
 from holdfast.cli.ui.shell import USAGE, the_shell
 from holdfast.settings.log_setup import set_up
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@crew_options
+@worker_group_options
 @click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
 @unsafe_option
 def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
@@ -28,19 +28,19 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     Worker processes run under a supervisor that restarts them. The first Ctrl-C or SIGTERM lets running attempts
     finish, a second one hands them back at once.
     """
-    shell, crew = the_shell(), WorkerGroup(**asked)
+    shell, group = the_shell(), WorkerGroup(**asked)
     settings = shell.settings(unsafe=is_unsafe or None)
     set_up(settings.log)
-    if not crew:
+    if not group:
         raise click.UsageError("Missing argument 'APP', or --pack DIR.")
-    if crew.app_ref and settings.url is None and settings.home is None:
+    if group.app_ref and settings.url is None and settings.home is None:
         # No database is configured, so the app's code may name one. Otherwise only the worker processes load the app.
-        settings = with_code(crew, settings)
-    raise SystemExit(run_crew(crew, settings, loops=loops))
+        settings = with_code(group, settings)
+    raise SystemExit(run_worker_group(group, settings, loops=loops))
 
 
-def run_crew(
-    crew: WorkerGroup, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
+def run_worker_group(
+    group: WorkerGroup, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
 ) -> int:
     """Run worker processes until a signal arrives, and return the exit code."""
     from holdfast.core.values import bounds
@@ -48,16 +48,16 @@ def run_crew(
     from holdfast.worker.supervisor.start_orders import ExitCode
     from holdfast.worker.supervisor.supervisor import run_workers
 
-    named = None if crew.queues is None else [bounds.valid_queue(name.strip()) for name in crew.queues.split(",")]
+    named = None if group.queues is None else [bounds.valid_queue(name.strip()) for name in group.queues.split(",")]
     require_carrier(settings.wake, named)
     code = run_workers(
-        crew.app_ref,
+        group.app_ref,
         settings,
-        processes=crew.processes or settings.worker.processes,
-        slots=crew.slots or settings.worker.slots,
+        processes=group.processes or settings.worker.processes,
+        slots=group.slots or settings.worker.slots,
         queues=named,
         loops=loops,
-        packs=folders(crew.packs),
+        packs=folders(group.packs),
         beside=beside,
         tells_failures=tells_failures,
     )

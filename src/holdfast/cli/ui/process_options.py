@@ -45,7 +45,7 @@ def pack_option(command: F) -> F:
     )(command)
 
 
-def crew_options(command: F) -> F:
+def worker_group_options(command: F) -> F:
     """Add the argument and the options of a `WorkerGroup`."""
     app = click.argument("app_ref", metavar="[APP]", required=False, default="")
     processes = click.option(
@@ -76,9 +76,9 @@ def folders(packs: Sequence[str]) -> list[str]:
     return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
 
 
-def with_code(crew: WorkerGroup, settings: Settings) -> Settings:
+def with_code(group: WorkerGroup, settings: Settings) -> Settings:
     """Return the settings merged with those in the app's code. An invalid app fails here, before a database starts."""
     from holdfast.authoring.app_settings import settings_for
     from holdfast.authoring.loader import load_app
 
-    return settings_for(load_app(crew.app_ref, folders(crew.packs)).own_settings, settings)
+    return settings_for(load_app(group.app_ref, folders(group.packs)).own_settings, settings)

@@ -83,7 +83,9 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line \d+, in (?P<function>\S+
 
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
 _STANDARD = re.compile(r"[\\/]lib(?:64)?[\\/]python\d+\.\d+[\\/]|[\\/]Lib[\\/](?:asyncio|concurrent|threading)|^<")
-_ENGINE = re.compile(r"[\\/]holdfast[\\/](?:worker|dispatcher|core|client|store|testing)[\\/][\w]+\.py$")
+_ENGINE = re.compile(
+    r"[\\/]holdfast[\\/](?:_internal|core|store|engine|execution|client|worker|testing)[\\/](?:\w+[\\/])*\w+\.py$"
+)
 
 
 def fingerprint(outcome: Failed | TimedOut | Lost) -> str:

@@ -34,7 +34,7 @@ from holdfast.server.auth.login_throttle import LoginThrottle
 from holdfast.server.auth.providers import providers_of
 from holdfast.server.auth.trusted_proxies import Proxies
 
-log = logging.getLogger("holdfast.api")
+log = logging.getLogger("holdfast.server")
 
 CREDENTIAL_CHARACTERS_MAX = 8 * 1024
 DENIAL_SECONDS = 60.0

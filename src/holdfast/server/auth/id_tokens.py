@@ -31,7 +31,7 @@ class IdTokens:
     """Verifies the tokens of the configured providers."""
 
     def __init__(self, providers: Sequence[Provider], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rings = {one.issuer: KeyRing(one.keys_url, clock=clock) for one in providers}
+        self._key_rings = {one.issuer: KeyRing(one.keys_url, clock=clock) for one in providers}
         self._by_spelling = {spelling: one for one in providers for spelling in one.spellings}
 
     async def read(self, text: str) -> Person:
@@ -45,13 +45,13 @@ class IdTokens:
         provider = self._by_spelling.get(issuer) if isinstance(issuer, str) else None
         if provider is None:
             raise not_believed("its issuer is not one of ours")
-        key = await self._rings[provider.issuer].find(kid, algorithm)
+        key = await self._key_rings[provider.issuer].find(kid, algorithm)
         if key is None:
             raise not_believed("it names no key of ours")
         return judged(_verified(text, key, algorithm, provider), provider)
 
     async def close(self) -> None:
-        for notify in self._rings.values():
+        for notify in self._key_rings.values():
             await notify.close()
 
 

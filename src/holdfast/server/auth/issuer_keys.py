@@ -20,7 +20,7 @@ import jwt
 
 from holdfast.errors import Unavailable
 
-log = logging.getLogger("holdfast.api")
+log = logging.getLogger("holdfast.server")
 
 OLD_SECONDS = 3600.0
 PAUSE_SECONDS = 60.0

@@ -34,10 +34,10 @@ DIGEST_BYTES = 32
 PROGRESS_BYTES_MAX = 32 * 1024 * 1024
 
 
-async def open_effect(asked: ApiRequest) -> Response:
+async def open_effect(request: ApiRequest) -> Response:
     """Open the gate of one effect, or return its earlier result."""
-    bytes_max = asked.engine.settings.limits.output_bytes_max
-    body = await asked.body(WantedEffect, bytes_max=bytes_max + ENVELOPE_BYTES)
+    bytes_max = request.engine.settings.limits.output_bytes_max
+    body = await request.body(WantedEffect, bytes_max=bytes_max + ENVELOPE_BYTES)
     if body.ordinal < 0 or body.ordinal >= 2**31:
         raise Invalid(f"There is no effect number {body.ordinal}.", code="invalid_effect")
     wanted = OpenEffect(
@@ -48,7 +48,7 @@ async def open_effect(asked: ApiRequest) -> Response:
         compensation=None if body.compensation is None else bounds.valid_action(body.compensation),
         arguments=None if body.compensation is None else _canonical(body.arguments, bytes_max),
     )
-    gate = await asked.workers.effect_store.open_effect(lease_of(body), wanted)
+    gate = await request.workers.effect_store.open_effect(lease_of(body), wanted)
     return reply(
         GateAnswer(
             idempotency_key=gate.key,
@@ -61,10 +61,10 @@ async def open_effect(asked: ApiRequest) -> Response:
     )
 
 
-async def answer_effect(asked: ApiRequest) -> Response:
+async def answer_effect(request: ApiRequest) -> Response:
     """Record the receipt of an effect, its refusal, or that its outcome is unknown."""
-    bytes_max = asked.engine.settings.limits.output_bytes_max
-    body = await asked.body(EffectAnswer, bytes_max=bytes_max + ENVELOPE_BYTES)
+    bytes_max = request.engine.settings.limits.output_bytes_max
+    body = await request.body(EffectAnswer, bytes_max=bytes_max + ENVELOPE_BYTES)
     state = EffectState(body.state)
     receipt: bytes | None = None
     if state is EffectState.DONE:
@@ -72,37 +72,37 @@ async def answer_effect(asked: ApiRequest) -> Response:
     answer = AnswerEffect(
         key=bounds.valid_key(body.idempotency_key), state=state, receipt=receipt, code=body.code, message=body.message
     )
-    await asked.workers.effect_store.answer_effect(lease_of(body), answer)
+    await request.workers.effect_store.answer_effect(lease_of(body), answer)
     return reply(StepStored())
 
 
-async def recall_steps(asked: ApiRequest) -> Response:
+async def recall_steps(request: ApiRequest) -> Response:
     """Return the steps that earlier attempts of this task recorded."""
-    body = await asked.body(LeaseProof)
-    steps = await asked.workers.effect_store.recall_steps(lease_of(body))
+    body = await request.body(LeaseProof)
+    steps = await request.workers.effect_store.recall_steps(lease_of(body))
     return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
 
 
-async def keep_step(asked: ApiRequest) -> Response:
+async def keep_step(request: ApiRequest) -> Response:
     """Record the result of one step for later attempts."""
-    bytes_max = asked.engine.settings.limits.output_bytes_max
-    body = await asked.body(KeptStep, bytes_max=2 * bytes_max + ENVELOPE_BYTES)
+    bytes_max = request.engine.settings.limits.output_bytes_max
+    body = await request.body(KeptStep, bytes_max=2 * bytes_max + ENVELOPE_BYTES)
     step = StoredStep(
         bounds.valid_effect(body.name),
         _digest(body.digest, body.arguments, bytes_max),
         plain(body.output, bytes_max=bytes_max, what="output"),
     )
-    await asked.workers.effect_store.keep_step(lease_of(body), step)
+    await request.workers.effect_store.keep_step(lease_of(body), step)
     return reply(StepStored())
 
 
-async def progress(asked: ApiRequest) -> Response:
+async def progress(request: ApiRequest) -> Response:
     """Record notes of running attempts. Notes after the lease's end are dropped; repeated notes are stored twice."""
-    body = await asked.body(NotesRequest, bytes_max=PROGRESS_BYTES_MAX)
+    body = await request.body(NotesRequest, bytes_max=PROGRESS_BYTES_MAX)
     if sum(len(spoken.events or ()) for spoken in body.notes) > EVENTS_MAX:
         raise Invalid(f"At most {EVENTS_MAX} notes at once.", code="invalid_batch")
     said = [(lease_of(spoken), *note) for spoken in body.notes for note in notes_of(spoken.events)]
-    await asked.workers.effect_store.note(said)
+    await request.workers.effect_store.note(said)
     return reply(NotesAnswer(len(said)))
 
 

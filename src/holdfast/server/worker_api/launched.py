@@ -11,19 +11,21 @@ from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.reports import worker_number
 
 
-async def attach(asked: ApiRequest) -> Response:
+async def attach(request: ApiRequest) -> Response:
     """Exchange a one-shot token for the lease of the attempt it was made for."""
-    body = await asked.body(Attach)
-    tasks = await asked.workers.attach(
+    body = await request.body(Attach)
+    tasks = await request.workers.attach(
         worker_number(body.worker_id),
         bounds.task_number(body.task_id),
         attempt_of(body.attempt),
         body.launch_token,
-        right=asked.caller.worker_right,
+        right=request.caller.worker_right,
     )
-    caller = asked.caller
+    caller = request.caller
     return reply(
-        Attached(await asked.server_state.door.capabilities.given_to(tasks, caller.tenant_id, caller.token_id))
+        Attached(
+            await request.server_state.authenticator.capabilities.given_to(tasks, caller.tenant_id, caller.token_id)
+        )
     )
 
 

@@ -39,42 +39,42 @@ SLOTS_MAX = 100_000
 LABELS_BYTES_MAX = 8 * 1024
 
 
-async def terms(asked: ApiRequest) -> Response:
+async def terms(request: ApiRequest) -> Response:
     """Return the lease times and limits that a worker must keep to."""
-    worker, bounds = asked.engine.settings.worker, asked.engine.settings.limits
+    worker, bounds = request.engine.settings.worker, request.engine.settings.limits
     return reply(
         Terms(
             lease_seconds=worker.lease_seconds,
             heartbeat_seconds=worker.heartbeat_seconds,
             output_bytes_max=bounds.output_bytes_max,
-            queues=None if asked.caller.queues is None else sorted(asked.caller.queues),
+            queues=None if request.caller.queues is None else sorted(request.caller.queues),
         )
     )
 
 
-async def register(asked: ApiRequest) -> Response:
+async def register(request: ApiRequest) -> Response:
     """Register a worker with what its code declares about its actions."""
-    body = await asked.body(Register, bytes_max=REGISTER_BYTES_MAX)
+    body = await request.body(Register, bytes_max=REGISTER_BYTES_MAX)
     if not 1 <= body.slots <= SLOTS_MAX or max(len(body.actions), len(body.queues or ())) > NAMES_MAX:
         raise Invalid(
             f"A worker has 1 to {SLOTS_MAX} slots, and at most {NAMES_MAX} actions and queues.", code="invalid_worker"
         )
     if body.labels.get(PROBE_LABEL):
-        await check_url(body.labels[PROBE_LABEL], EgressRules.of(asked.engine.settings.egress))
+        await check_url(body.labels[PROBE_LABEL], EgressRules.of(request.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
-    queues = asked.caller.served(body.queues)
+    queues = request.caller.served(body.queues)
     version = clipped(body.version, limits.NAME_CHARACTERS_MAX)
-    await _declare(asked, body, version)
-    worker_id = await asked.workers.register(
-        name=limits.valid_worker_id(body.worker_id or asked.caller.actor),
+    await _declare(request, body, version)
+    worker_id = await request.workers.register(
+        name=limits.valid_worker_id(body.worker_id or request.caller.actor),
         actions=body.actions,
         queues=queues,
         slots=body.slots,
         version=version,
         labels=json_codec.encode(labels, bytes_max=LABELS_BYTES_MAX, what="labels").decode(),
-        token_id=asked.caller.token_id,
+        token_id=request.caller.token_id,
     )
-    worker = asked.engine.settings.worker
+    worker = request.engine.settings.worker
     return reply(
         Registered(
             worker_id=str(worker_id),
@@ -85,16 +85,16 @@ async def register(asked: ApiRequest) -> Response:
     )
 
 
-async def _declare(asked: ApiRequest, body: Register, version: str) -> None:
+async def _declare(request: ApiRequest, body: Register, version: str) -> None:
     """Store what the worker's code declares about its actions, after all of it was checked."""
     if unnamed := {one.action for one in body.declares} - set(body.actions):
         raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
-    await _require_own(asked, body)
+    await _require_own(request, body)
     for one in body.declares:
         limits.valid_priority(one.priority)
-    declared = [(one, _policy(one, asked)) for one in body.declares]
+    declared = [(one, _policy(one, request)) for one in body.declares]
     guards = {one.action: Guards(breaker=Breaker.of(one.breaker), quota=Quota.of(one.quota)) for one in body.declares}
-    engine = asked.engine
+    engine = request.engine
     for one, policy in declared:
         action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
         rules = ActionRules(queue=queue, priority=one.priority, policy=policy)
@@ -104,34 +104,34 @@ async def _declare(asked: ApiRequest, body: Register, version: str) -> None:
         await declare_guards(engine, engine.tenant_id, guards)
 
 
-async def _require_own(asked: ApiRequest, body: Register) -> None:
+async def _require_own(request: ApiRequest, body: Register) -> None:
     """Require that a token for some queues neither declares nor moves an action of another queue."""
-    allowed = asked.caller.queues
+    allowed = request.caller.queues
     if allowed is None:
         return
     require_queues(allowed, {one.queue for one in body.declares})
     for one in body.declares:
-        known = await asked.engine.catalog.declared(asked.engine.tenant_id, one.action)
+        known = await request.engine.catalog.declared(request.engine.tenant_id, one.action)
         require_queues(allowed, () if known is None else (known.queue,))
 
 
-def _policy(declared: DeclaredAction, asked: ApiRequest) -> RetryPolicy:
+def _policy(declared: DeclaredAction, request: ApiRequest) -> RetryPolicy:
     known = {field.name for field in fields(RetryPolicy)}
     if unknown := declared.policy.keys() - known:
         raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
     try:
-        return RetryPolicy.from_json({**asked.engine.policy_defaults.usual.to_json(), **declared.policy}).validated()
+        return RetryPolicy.from_json({**request.engine.policy_defaults.usual.to_json(), **declared.policy}).validated()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise Invalid(
             f"The policy of {declared.action[:80]} cannot be used: {error}.", code="invalid_policy"
         ) from error
 
 
-async def leave(asked: ApiRequest) -> Response:
+async def leave(request: ApiRequest) -> Response:
     """Retire a worker, and requeue its tasks."""
-    body = await asked.body(LeaveRequest)
-    worker_id, right = worker_number(body.worker_id), asked.caller.worker_right
-    is_known = await asked.workers.retire(worker_id, was_asked_to_stop=body.stopped, right=right)
+    body = await request.body(LeaveRequest)
+    worker_id, right = worker_number(body.worker_id), request.caller.worker_right
+    is_known = await request.workers.retire(worker_id, was_asked_to_stop=body.stopped, right=right)
     return reply(LeaveAnswer(is_known))
 
 

@@ -41,14 +41,14 @@ from holdfast.server.worker_api.reports import ENVELOPE_BYTES, done_of, lease_of
 EXCHANGE_BYTES_MAX = 64 * 1024 * 1024
 
 
-async def claim(asked: ApiRequest) -> Response:
+async def claim(request: ApiRequest) -> Response:
     """Claim one named task, or up to a limit of tasks from some queues."""
-    body = await asked.body(Claim)
-    workers, worker_id = asked.workers, worker_number(body.worker_id)
-    right = asked.caller.worker_right
+    body = await request.body(Claim)
+    workers, worker_id = request.workers, worker_number(body.worker_id)
+    right = request.caller.worker_right
     if body.task_id is not None:
         tasks = await workers.claim_named(worker_id, bounds.task_number(body.task_id), right=right)
-        return reply(ClaimAnswer(tasks=await _with_capabilities(asked, tasks)))
+        return reply(ClaimAnswer(tasks=await _with_capabilities(request, tasks)))
     seconds, limit = _wait_seconds(body.wait_seconds), _limit(body.limit, lowest=1)
     _require_few(body.held or ())
     taking = workers.exchange(
@@ -60,36 +60,36 @@ async def claim(asked: ApiRequest) -> Response:
         wait_seconds=seconds,
         tells_ends=True,
         right=right,
-        is_welcome=asked.require_welcome,
+        is_welcome=request.require_welcome,
     )
-    done = await (while_here(asked, taking) if seconds else taking)
-    tasks = await _with_capabilities(asked, done.tasks)
+    done = await (while_here(request, taking) if seconds else taking)
+    tasks = await _with_capabilities(request, done.tasks)
     lost, canceled, busy = (list(map(str, some)) for some in (done.lost, done.canceled, done.busy))
     return reply(ClaimAnswer(tasks=tasks, lost=lost, canceled=canceled, busy=busy))
 
 
-async def wait(asked: ApiRequest) -> Response:
+async def wait(request: ApiRequest) -> Response:
     """Wait until there may be work."""
-    body = await asked.body(Wait)
+    body = await request.body(Wait)
     seconds = _wait_seconds(body.wait_seconds)
-    waiting = asked.workers.wait(
+    waiting = request.workers.wait(
         worker_number(body.worker_id),
         queues=body.queues,
         wait_seconds=seconds,
-        right=asked.caller.worker_right,
+        right=request.caller.worker_right,
         takes_work=body.takes_work,
     )
-    return reply(await while_here(asked, waiting))
+    return reply(await while_here(request, waiting))
 
 
-async def heartbeat(asked: ApiRequest) -> Response:
+async def heartbeat(request: ApiRequest) -> Response:
     """Extend one lease."""
-    body = await asked.body(LeaseProof)
+    body = await request.body(LeaseProof)
     task_id, attempt, lease_token = lease_of(body)
-    asked.caller.require_attempt(task_id, attempt)
-    renewed = await asked.workers.heartbeat(task_id, attempt, lease_token)
-    capability_token = await asked.server_state.door.capabilities.renewed(
-        asked.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, asked.caller.token_id
+    request.caller.require_attempt(task_id, attempt)
+    renewed = await request.workers.heartbeat(task_id, attempt, lease_token)
+    capability_token = await request.server_state.authenticator.capabilities.renewed(
+        request.caller.tenant_id, task_id, attempt, renewed.lease_expires_at, request.caller.token_id
     )
     return reply(
         ExtendAnswer(
@@ -101,19 +101,19 @@ async def heartbeat(asked: ApiRequest) -> Response:
     )
 
 
-async def heartbeats(asked: ApiRequest) -> Response:
+async def heartbeats(request: ApiRequest) -> Response:
     """Extend all leases of a worker."""
-    body = await asked.body(BeatRequest, bytes_max=REGISTER_BYTES_MAX)
+    body = await request.body(BeatRequest, bytes_max=REGISTER_BYTES_MAX)
     for ids, tokens in ((body.task_ids, body.lease_tokens), (body.ended_ids, body.ended_tokens)):
         if len(ids) != len(tokens) or len(ids) > SLOTS_MAX:
             raise Invalid(f"At most {SLOTS_MAX} leases, each with its token.", code="invalid_batch")
-    beat = await asked.workers.beat(
+    beat = await request.workers.beat(
         worker_number(body.worker_id),
         [bounds.task_number(task_id) for task_id in body.task_ids],
         body.lease_tokens,
         health=json_codec.encode(body.health, bytes_max=LABELS_BYTES_MAX, what="health").decode(),
         ended=dict(zip(map(bounds.task_number, body.ended_ids), body.ended_tokens, strict=True)),
-        right=asked.caller.worker_right,
+        right=request.caller.worker_right,
     )
     return reply(
         BeatAnswer(
@@ -129,37 +129,37 @@ async def heartbeats(asked: ApiRequest) -> Response:
     )
 
 
-async def complete(asked: ApiRequest) -> Response:
+async def complete(request: ApiRequest) -> Response:
     """Settle one attempt."""
-    bytes_max = asked.engine.settings.limits.output_bytes_max
-    body = await asked.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
+    bytes_max = request.engine.settings.limits.output_bytes_max
+    body = await request.body(Completion, bytes_max=bytes_max + ENVELOPE_BYTES)
     done = done_of(body, bytes_max)
-    asked.caller.require_attempt(done.task_id, done.attempt)
-    await asked.workers.complete(done)
+    request.caller.require_attempt(done.task_id, done.attempt)
+    await request.workers.complete(done)
     return reply(ReportAccepted(str(done.task_id), done.attempt))
 
 
-async def exchange(asked: ApiRequest) -> Response:
+async def exchange(request: ApiRequest) -> Response:
     """Settle, renew and claim in one call."""
-    bytes_max = asked.engine.settings.limits.output_bytes_max
-    body = await asked.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
+    bytes_max = request.engine.settings.limits.output_bytes_max
+    body = await request.body(Batch, bytes_max=max(EXCHANGE_BYTES_MAX, bytes_max + ENVELOPE_BYTES))
     _require_few(body.held or (), body.completions, body.known or ())
     seconds = _wait_seconds(body.wait_seconds)
-    doing = asked.workers.exchange(
+    doing = request.workers.exchange(
         worker_number(body.worker_id),
         held=_numbers(body.held),
         known=None if body.known is None else _known(body),
-        right=asked.caller.worker_right,
+        right=request.caller.worker_right,
         dones=[done_of(one, bytes_max) for one in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
-        is_welcome=asked.require_welcome,
+        is_welcome=request.require_welcome,
     )
-    done = await (while_here(asked, doing) if seconds else doing)
+    done = await (while_here(request, doing) if seconds else doing)
     return reply(
         ExchangeAnswer(
-            tasks=await _with_capabilities(asked, done.tasks),
+            tasks=await _with_capabilities(request, done.tasks),
             accepted=done.accepted,
             refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
             lost=[str(task_id) for task_id in done.lost],
@@ -167,16 +167,18 @@ async def exchange(asked: ApiRequest) -> Response:
             busy=[str(task_id) for task_id in done.busy],
             draining=done.is_draining,
             more=done.may_have_more,
-            lease_seconds=asked.engine.settings.worker.lease_seconds,
+            lease_seconds=request.engine.settings.worker.lease_seconds,
         )
     )
 
 
-async def _with_capabilities(asked: ApiRequest, tasks: list[HandedTask]) -> list[HandedTask]:
+async def _with_capabilities(request: ApiRequest, tasks: list[HandedTask]) -> list[HandedTask]:
     """Add a capability token to each task. Workers that send heartbeats for all their leases need none."""
     if not tasks or tasks[0].lease_expires_at is None:
         return tasks
-    return await asked.server_state.door.capabilities.given_to(tasks, asked.caller.tenant_id, asked.caller.token_id)
+    return await request.server_state.authenticator.capabilities.given_to(
+        tasks, request.caller.tenant_id, request.caller.token_id
+    )
 
 
 def _require_few(*named: Sequence[Any]) -> None:

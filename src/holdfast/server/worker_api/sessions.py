@@ -61,7 +61,7 @@ class RemoteWorkerSessions:
 
     def __init__(self, tenant_id: int, wait_registry: WaitRegistry, *, lease_seconds: float) -> None:
         self._tenant_id = tenant_id
-        self._lobby = wait_registry
+        self._wait_registry = wait_registry
         self._lease_seconds = lease_seconds
         self._known: OrderedDict[tuple[int, tuple[str, ...] | None], RemoteWorkerSession] = OrderedDict()
 
@@ -75,8 +75,8 @@ class RemoteWorkerSessions:
         is_brief: bool = False,
     ) -> RemoteWorkerSession:
         """Return the worker's session. This counts as a heartbeat; frequent short calls are not recorded each time."""
-        asked = None if queues is None else tuple(bounds.valid_queue(queue) for queue in queues)
-        key = (worker_id, asked)
+        request = None if queues is None else tuple(bounds.valid_queue(queue) for queue in queues)
+        key = (worker_id, request)
         worker_session = self._known.get(key)
         now = time.monotonic()
         if worker_session is None or not is_brief or now - worker_session.seen_at > SEEN_SECONDS:
@@ -88,7 +88,7 @@ class RemoteWorkerSessions:
                 self._known.pop(key, None)
                 raise unknown_worker(worker_id)
             # Another call of the same worker may have created the session meanwhile; all its calls share one.
-            worker_session = worker_session or self._known.get(key) or self._new(worker_id, row, asked)
+            worker_session = worker_session or self._known.get(key) or self._new(worker_id, row, request)
             worker_session.is_draining, worker_session.seen_at = beat["state"] == "draining", now
         self._known[key] = worker_session
         self._known.move_to_end(key)
@@ -115,12 +115,12 @@ class RemoteWorkerSessions:
             worker_session.seen_at = float("-inf")
         return state == "active"
 
-    def _new(self, worker_id: int, row: Any, asked: tuple[str, ...] | None) -> RemoteWorkerSession:
-        served = row["queues"] if asked is None else list(asked)
+    def _new(self, worker_id: int, row: Any, request: tuple[str, ...] | None) -> RemoteWorkerSession:
+        served = row["queues"] if request is None else list(request)
         identity = WorkerIdentity(
             worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
         )
-        place = self._lobby.place(self._tenant_id, identity)
+        place = self._wait_registry.place(self._tenant_id, identity)
         return RemoteWorkerSession(
             identity=identity, slots=row["slots"], place=place, queues=row["queues"], token_id=row["token_id"]
         )
@@ -132,8 +132,8 @@ class RemoteWorkerSessions:
 
     def hear(self, worker_ids: Sequence[int], states: Mapping[int, str]) -> None:
         """Record which workers drain, and which are gone (without a state)."""
-        asked, now = set(worker_ids), time.monotonic()
+        request, now = set(worker_ids), time.monotonic()
         for (worker_id, _), worker_session in self._known.items():
-            if worker_id in asked:
+            if worker_id in request:
                 worker_session.seen_at = now if worker_id in states else float("-inf")
                 worker_session.is_draining = states.get(worker_id) == "draining"

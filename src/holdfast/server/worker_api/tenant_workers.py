@@ -20,7 +20,7 @@ class TenantWorkers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._crews: OrderedDict[int, RemoteWorkers] = OrderedDict()
+        self._tenant_workers: OrderedDict[int, RemoteWorkers] = OrderedDict()
         self._busy: Database = engine.database
         self.wait_registry = WaitRegistry(
             engine.database, engine.catalog, poll_seconds=engine.settings.worker.poll_seconds, alive=self._alive
@@ -40,17 +40,17 @@ class TenantWorkers:
 
     def of(self, tenant_id: int) -> RemoteWorkers:
         """Return the contract for one tenant, isolated from the others."""
-        if (crew := self._crews.pop(tenant_id, None)) is None:
+        if (crew := self._tenant_workers.pop(tenant_id, None)) is None:
             busy = TenantDatabase(self._busy, tenant_id)
             crew = RemoteWorkers(self._engine.of(tenant_id), wait_registry=self.wait_registry, busy=busy)
-        self._crews[tenant_id] = crew
-        while len(self._crews) > TENANTS_MAX:
-            self._crews.popitem(last=False)
+        self._tenant_workers[tenant_id] = crew
+        while len(self._tenant_workers) > TENANTS_MAX:
+            self._tenant_workers.popitem(last=False)
         return crew
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Record heartbeats of the workers waiting here, and note in their sessions which drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
-        for crew in self._crews.values():
+        for crew in self._tenant_workers.values():
             crew.worker_sessions.hear(worker_ids, states)
         self.wait_registry.send_away(one for one in worker_ids if states.get(one) != "active")

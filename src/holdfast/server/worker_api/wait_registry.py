@@ -22,7 +22,7 @@ from holdfast.store.database import ANY_DB_ERROR, Database
 from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
 
-log = logging.getLogger("holdfast.lobby")
+log = logging.getLogger("holdfast.server")
 
 RUNNERS = 2
 """How many workers of each group one notification wakes."""
@@ -227,18 +227,20 @@ class WaitRegistry:
             return
         async with self._starting:
             if self._listener is None and not self._is_closed:
-                listener = Listener(self._database, WAKE_CHANNEL, self._on_ring, also={STOP_CHANNEL: self._on_stop})
+                listener = Listener(
+                    self._database, WAKE_CHANNEL, self._on_notification, also={STOP_CHANNEL: self._on_stop}
+                )
                 await listener.start()
                 self._listener = listener
-                self._begin(self._poll(), "holdfast-lobby-poll")
-                self._begin(self._beat(), "holdfast-lobby-beat")
+                self._begin(self._poll(), "holdfast-wait-poll")
+                self._begin(self._beat(), "holdfast-wait-beat")
 
     def _begin(self, work: Awaitable[None], name: str) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _on_ring(self, _turn: int, lanes: Sequence[int]) -> None:
+    def _on_notification(self, _turn: int, lanes: Sequence[int]) -> None:
         if not lanes:
             # The listener reconnected: any notification may have been lost.
             for place in list(self._places.values()):
@@ -247,7 +249,7 @@ class WaitRegistry:
         known = [lane for lane in lanes if self._catalog.knows_lane(lane)]
         self._ring(known)
         if len(known) < len(lanes):
-            self._begin(self._learn([lane for lane in lanes if lane not in set(known)]), "holdfast-lobby-learn")
+            self._begin(self._learn([lane for lane in lanes if lane not in set(known)]), "holdfast-wait-learn")
 
     async def _learn(self, lanes: Sequence[int]) -> None:
         try:

@@ -205,11 +205,11 @@ class _Process:
 
         The function runs in this thread, as it would without one.
         """
-        stop, effect_runner = self._stop, context._governed
+        stop, effect_runner = self._stop, context._effect_runner
         assert isinstance(effect_runner, EffectRunner)
         awaited = replace(
             context,
-            _governed=effect_runner.awaited(self._questions.ask),
+            _effect_runner=effect_runner.awaited(self._questions.ask),
             _dataset=self._datasets(writing, is_blocking=False),
         )
 
@@ -261,7 +261,9 @@ class _Process:
             tags=start.tags,
             run_id=start.run_id,
             lease_token=start.lease_token,
-            _governed=EffectRunner(ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max),
+            _effect_runner=EffectRunner(
+                ask, is_blocking=is_blocking, stop=self._stop, bytes_max=start.output_bytes_max
+            ),
             _stop=self._stop,
             _note=lambda kind, detail: self._send(NoteFrame(kind, encoded_note(detail).encode())),
             _dataset=self._datasets(writing, is_blocking=is_blocking),

@@ -105,9 +105,9 @@ class Isolated:
         timeout = held.plan.policy.timeout_seconds
         if timeout is not None:
             held.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
-        assert context._governed is not None
+        assert context._effect_runner is not None
         start = self._start(context, held)
-        talk = asyncio.create_task(process.run(start, _noted(context), context._governed.ask))
+        talk = asyncio.create_task(process.run(start, _noted(context), context._effect_runner.ask))
         try:
             async with asyncio.timeout(timeout):
                 return _outcome(await asyncio.shield(talk), process)

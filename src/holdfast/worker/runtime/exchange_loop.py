@@ -45,20 +45,20 @@ class ExchangeLoop:
 
     def __init__(
         self,
-        line: Transport,
-        hold: RunningAttempts,
+        transport: Transport,
+        attempts: RunningAttempts,
         work_signal: WorkSignal,
         notes: Notes,
         *,
         slots: int,
         announce: Callable[[Settled], None],
     ) -> None:
-        self._line = line
-        self._hold = hold
-        self._occasion = work_signal
+        self._transport = transport
+        self._attempts = attempts
+        self._work_signal = work_signal
         self._notes = notes
         self._slots = slots
-        self._share = share_of(slots, line.concurrent_exchanges)
+        self._share = share_of(slots, transport.concurrent_exchanges)
         self._announce = announce
         self._asked = 0
         self._beside = 0
@@ -75,7 +75,7 @@ class ExchangeLoop:
 
     async def run(self) -> None:
         """Exchange until stopped. An exchange task that fails with a permanent error cancels the others."""
-        beside = [self._exchange_beside(flight) for flight in range(1, self._line.concurrent_exchanges)]
+        beside = [self._exchange_beside(flight) for flight in range(1, self._transport.concurrent_exchanges)]
         concurrent_exchanges = [
             asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)
         ]
@@ -88,7 +88,7 @@ class ExchangeLoop:
 
     async def _exchange_first(self) -> None:
         """Run the primary exchange: it polls, sends the notes, restores the connection and completes a drain."""
-        work_signal, poll_at = self._occasion, 0.0
+        work_signal, poll_at = self._work_signal, 0.0
         while not self.is_stopping:
             if time.monotonic() >= poll_at:
                 work_signal.notify()
@@ -96,25 +96,25 @@ class ExchangeLoop:
             if self._is_called_for(want):
                 if not await self.exchange(want):
                     continue
-                poll_at = time.monotonic() + self._line.poll_seconds * random.uniform(0.75, 1.25)
+                poll_at = time.monotonic() + self._transport.poll_seconds * random.uniform(0.75, 1.25)
                 if work_signal.may_have_work and self.want():
                     # Yield once so that claimed attempts start now. Those that end at once are reported with the next
                     # claim.
                     await asyncio.sleep(0)
                     continue
-            if self.is_draining and self._hold.is_empty:
+            if self.is_draining and self._attempts.is_empty:
                 log.info("drained: nothing is left to do here; leaving")
                 self.is_drained = self.is_stopping = True
                 work_signal.wake()
                 return
-            if self.want() or not self._hold.is_empty:
-                self._line.stand_by(is_free=self.want() > 0)
+            if self.want() or not self._attempts.is_empty:
+                self._transport.stand_by(is_free=self.want() > 0)
             await work_signal.wait(poll_at - time.monotonic() if self.want() else FOREVER)
 
     def _is_called_for(self, want: int) -> bool:
         """Return whether the primary exchange has reports, notes or claims to send, or a connection to restore."""
-        work_signal = self._occasion
-        has_to_say = bool(self._hold.reports) or work_signal.has_notes_due
+        work_signal = self._work_signal
+        has_to_say = bool(self._attempts.reports) or work_signal.has_notes_due
         return has_to_say or not work_signal.is_line_up or (want > 0 and work_signal.may_have_work)
 
     async def _exchange_beside(self, flight: int) -> None:
@@ -124,17 +124,17 @@ class ExchangeLoop:
         """
         while not self.is_stopping:
             if not self._is_worth_another():
-                await self._occasion.wait(FOREVER, flight)
+                await self._work_signal.wait(FOREVER, flight)
                 continue
             with self._beside_the_first():
                 try:
                     await self._exchange_once(self.want())
                 except ANY_DB_ERROR as error:
                     # The primary exchange sends this batch again after it restored the connection.
-                    self._line.outage.failed("exchange", error)
-                    self._occasion.lose_connection()
+                    self._transport.outage.failed("exchange", error)
+                    self._work_signal.lose_connection()
             # A drain may wait for this exchange alone, or it may have left free slots that no exchange claims for.
-            self._occasion.wake()
+            self._work_signal.wake()
 
     @contextmanager
     def _beside_the_first(self) -> Iterator[None]:
@@ -149,39 +149,39 @@ class ExchangeLoop:
                 self._none_beside.set()
 
     def _is_worth_another(self) -> bool:
-        much = max(len(self._hold.reports), self.want() if self._occasion.has_plenty else 0)
-        return self._occasion.is_line_up and not self._notes and 2 * much >= self._share
+        much = max(len(self._attempts.reports), self.want() if self._work_signal.has_plenty else 0)
+        return self._work_signal.is_line_up and not self._notes and 2 * much >= self._share
 
     def want(self) -> int:
         if self.is_draining or self.is_stopping:
             return 0
-        return max(0, min(self._share, self._slots - self._hold.count - self._asked))
+        return max(0, min(self._share, self._slots - self._attempts.count - self._asked))
 
     async def exchange(self, want: int) -> bool:
         """Run the primary exchange; return False if it must be retried. Reports stay queued until they are accepted."""
         try:
-            if not self._occasion.is_line_up:
+            if not self._work_signal.is_line_up:
                 await self._resume()
                 want = min(want, self.want())
             # Notes that a heartbeat finds from now on need another exchange: this one may have been sent by then.
-            self._occasion.has_notes_due = False
+            self._work_signal.has_notes_due = False
             await self._exchange_once(want, self._notes)
         except ANY_DB_ERROR as error:
             await self.lose_connection(error)
             return False
-        self._line.outage.answered("exchange")
+        self._transport.outage.answered("exchange")
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         return True
 
     async def _exchange_once(self, want: int, notes: Notes | None = None) -> None:
-        sent_at, notification_count = time.monotonic(), self._occasion.notification_count
-        with self._hold.sending() as reports, self._asking(want):
-            start = partial(self._hold.start, sent_at=sent_at, is_stopping=self.is_stopping)
-            done = await self._line.exchange(reports, want, notes, now=sent_at, start=start)
-            await self._hold.start(done.claimed, sent_at, is_stopping=self.is_stopping)
+        sent_at, notification_count = time.monotonic(), self._work_signal.notification_count
+        with self._attempts.sending() as reports, self._asking(want):
+            start = partial(self._attempts.start, sent_at=sent_at, is_stopping=self.is_stopping)
+            done = await self._transport.exchange(reports, want, notes, now=sent_at, start=start)
+            await self._attempts.start(done.claimed, sent_at, is_stopping=self.is_stopping)
         self._announce(done.settled)
         if want:
-            self._occasion.looked(notification_count, may_have_more=done.may_have_more, has_found=bool(done.claimed))
+            self._work_signal.looked(notification_count, may_have_more=done.may_have_more, has_found=bool(done.claimed))
             self._look_again(done.has_missed)
 
     def _look_again(self, has_missed: bool) -> None:
@@ -192,12 +192,12 @@ class ExchangeLoop:
         if not has_missed:
             self._again_seconds = AGAIN_SECONDS_FIRST
             return
-        asyncio.get_running_loop().call_later(self._again_seconds, self._ring_again)
+        asyncio.get_running_loop().call_later(self._again_seconds, self._notify_again)
         self._again_seconds = min(self._again_seconds * 2, AGAIN_SECONDS_MAX)
 
-    def _ring_again(self) -> None:
-        self._occasion.notify()
-        self._occasion.wake()
+    def _notify_again(self) -> None:
+        self._work_signal.notify()
+        self._work_signal.wake()
 
     async def _resume(self) -> None:
         """Take over leases of this worker that it never received, because the response was lost.
@@ -206,14 +206,16 @@ class ExchangeLoop:
         take longer than a quarter of the lease, drop their connections. No other exchange begins before the connection
         is restored.
         """
-        giving_up = asyncio.get_running_loop().call_later(self._hold.settings.lease_seconds / 4, self._line.drop)
+        giving_up = asyncio.get_running_loop().call_later(
+            self._attempts.settings.lease_seconds / 4, self._transport.drop
+        )
         await self._none_beside.wait()
         giving_up.cancel()
-        self._line.drop()
+        self._transport.drop()
         sent_at = time.monotonic()
-        recovered = await self._line.resume(self._hold.known)
-        await self._hold.start(recovered or (), sent_at, is_stopping=self.is_stopping)
-        self._occasion.is_line_up = True
+        recovered = await self._transport.resume(self._attempts.known)
+        await self._attempts.start(recovered or (), sent_at, is_stopping=self.is_stopping)
+        self._work_signal.is_line_up = True
 
     @contextmanager
     def _asking(self, want: int) -> Iterator[None]:
@@ -226,11 +228,11 @@ class ExchangeLoop:
 
     async def lose_connection(self, error: Exception) -> None:
         self.trouble = error
-        self._line.outage.failed("exchange", error)
-        self._occasion.lose_connection()
-        self._occasion.has_notes_due = bool(self._notes)
+        self._transport.outage.failed("exchange", error)
+        self._work_signal.lose_connection()
+        self._work_signal.has_notes_due = bool(self._notes)
         if self._none_beside.is_set():
-            self._line.drop()
+            self._transport.drop()
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
-        longest = min(RECONNECT_SECONDS_MAX, self._hold.settings.lease_seconds / 4)
+        longest = min(RECONNECT_SECONDS_MAX, self._attempts.settings.lease_seconds / 4)
         self._reconnect_seconds = min(self._reconnect_seconds * 2, longest)

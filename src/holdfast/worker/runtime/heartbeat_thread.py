@@ -44,7 +44,7 @@ class LeaseEvents(Protocol):
         """Return what can be handed back before the process ends; None if it may not end."""
         ...
 
-    def on_heart_stopped(self) -> None:
+    def on_heartbeats_stopped(self) -> None:
         """Handle the end of the heartbeat thread: nothing renews or guards the leases any more."""
         ...
 
@@ -105,7 +105,7 @@ class HeartbeatThread:
             asyncio.run(self._live())
         finally:
             if not self._stopping.is_set():
-                self._body.on_heart_stopped()
+                self._body.on_heartbeats_stopped()
 
     async def _live(self) -> None:
         tick = min(0.2, self._heartbeat_seconds / 3, self._lease_seconds / 30)

@@ -46,9 +46,9 @@ TRIES_MAX = 20
 class SingleAttemptWorker(Worker):
     """A worker that runs exactly one attempt."""
 
-    def __init__(self, line: LaunchedLine, *arguments: Any, **options: Any) -> None:
-        super().__init__(line, *arguments, queues=[], slots=1, **options)
-        self._launched = line
+    def __init__(self, transport: LaunchedLine, *arguments: Any, **options: Any) -> None:
+        super().__init__(transport, *arguments, queues=[], slots=1, **options)
+        self._launched = transport
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
         """Run the attempt, and return whether its outcome was accepted.
@@ -66,29 +66,29 @@ class SingleAttemptWorker(Worker):
 
     async def _register(self) -> None:
         """Register, waiting for an engine that is briefly away: another launch would cost more."""
-        seconds = self._hold.settings.launch_seconds
-        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._flights.is_stopping)
+        seconds = self._attempts.settings.launch_seconds
+        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._concurrent_exchanges.is_stopping)
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
         """Exchange the token for a lease. If the response is lost, `resume` finds the lease."""
-        waits_until = time.monotonic() + self._hold.settings.launch_seconds
+        waits_until = time.monotonic() + self._attempts.settings.launch_seconds
         for _ in range(TRIES_MAX):
-            while await self._flights.exchange(0):
-                if self._hold.count or self._hold.reports:
+            while await self._concurrent_exchanges.exchange(0):
+                if self._attempts.count or self._attempts.reports:
                     return
                 try:
                     await self._swap(task_id, attempt, token)
                 except LeaseLost as error:
                     is_early = error.fields.get("is_early") and time.monotonic() < waits_until
-                    if not is_early or self._flights.is_stopping:
+                    if not is_early or self._concurrent_exchanges.is_stopping:
                         raise
                     await asyncio.sleep(EARLY_SECONDS)
                 except ANY_DB_ERROR as error:
-                    await self._flights.lose_connection(error)
+                    await self._concurrent_exchanges.lose_connection(error)
                     break
                 else:
                     return
-        what = "server" if is_server(self.line.settings.url) else "database"
+        what = "server" if is_server(self.transport.settings.url) else "database"
         raise Unavailable(f"The {what} does not answer.", code=f"{what}_unreachable")
 
     async def _swap(self, task_id: int, attempt: int, token: str) -> None:
@@ -98,18 +98,18 @@ class SingleAttemptWorker(Worker):
             # The task's input could not be built, and the engine settled it as failed already.
             self.completed_count += 1
         known = [one for one in given if await self._knows(one)]
-        await self._hold.start(known, sent_at, is_stopping=self._flights.is_stopping)
+        await self._attempts.start(known, sent_at, is_stopping=self._concurrent_exchanges.is_stopping)
 
     async def _knows(self, claimed: Claimed) -> bool:
         """Return whether this app has the action. If not, report a failure: another launch could not do better."""
-        names = self.line.names
+        names = self.transport.names
         await names.learn([claimed.lane_id], [claimed.policy_id])
         action = names.lane(claimed.lane_id).action
         if action in self.actions:
             return True
         message = f"The launched worker has no action {action}."
         outcome = Failed(Failure(code=RetryReason.ACTION_NOT_FOUND, message=message))
-        self._hold.reports.append(report_of(claimed, outcome))
+        self._attempts.reports.append(report_of(claimed, outcome))
         return False
 
 
@@ -135,11 +135,11 @@ async def run_attached(
     """Run the worker that was launched for this attempt. Return whether it settled the attempt."""
     name = f"launched:{task_id}.{attempt}"
     kill_timer = KillTimer()
-    async with transport_to(url, replace(app.settings, url=url)) as line:
-        settings = line.settings
+    async with transport_to(url, replace(app.settings, url=url)) as transport:
+        settings = transport.settings
         orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
         worker = SingleAttemptWorker(
-            line,
+            transport,
             app.actions,
             flows={} if is_server(url) else app.flows,
             name=name,

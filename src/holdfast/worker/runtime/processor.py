@@ -140,21 +140,21 @@ class _OneSlot(Worker):
         self._refused: dict[int, str] = {}
 
     async def process_once(self) -> Processed:
-        await self._until_over(lambda: len(self._hold.committing))
+        await self._until_over(lambda: len(self._attempts.committing))
         self._refused.clear()
         if not await self._claim():
             await self._repair()
             if not await self._claim():
                 return _NOTHING
-        [held] = self._hold.entries.values()
+        [held] = self._attempts.entries.values()
         task_id, attempt = held.claimed.task_id, held.claimed.attempt
         try:
-            await self._until_over(lambda: self._hold.count)
+            await self._until_over(lambda: self._attempts.count)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_up())
             raise
-        was_fenced = not self._hold.reports and held.verdict == FENCED
-        if self._hold.reports or self._notes:
+        was_fenced = not self._attempts.reports and held.verdict == FENCED
+        if self._attempts.reports or self._notes:
             await self._talk(0)
         await self._direct.followed()
         if was_fenced or task_id in self._refused:
@@ -168,16 +168,16 @@ class _OneSlot(Worker):
 
         Raise `Unavailable` if a commit gets no response for long.
         """
-        unanswered_max = self._hold.committing.unanswered + REPORTS_MAX
+        unanswered_max = self._attempts.committing.unanswered + REPORTS_MAX
         while left():
-            await self._occasion.wait(self._hold.settings.poll_seconds)
-            if self._hold.committing.unanswered >= unanswered_max:
+            await self._work_signal.wait(self._attempts.settings.poll_seconds)
+            if self._attempts.committing.unanswered >= unanswered_max:
                 raise _unreachable()
 
     async def _claim(self) -> bool:
         self._direct.claimer.forget()
         await self._talk(1)
-        return bool(self._hold.entries)
+        return bool(self._attempts.entries)
 
     async def _repair(self) -> None:
         """Requeue lost and due work, and propagate ended child runs. On failure, other processes' loops do it later."""
@@ -191,9 +191,9 @@ class _OneSlot(Worker):
     async def _talk(self, want: int) -> None:
         """Exchange until the database answers, at most `REPORTS_MAX` times."""
         for _ in range(REPORTS_MAX):
-            if await self._flights.exchange(want):
+            if await self._concurrent_exchanges.exchange(want):
                 return
-            if is_refusal(self._flights.trouble):
+            if is_refusal(self._concurrent_exchanges.trouble):
                 break
         raise self._not_settled() or _unreachable()
 
@@ -202,18 +202,18 @@ class _OneSlot(Worker):
 
         The report stays queued and goes with the next call. If no call follows, the lease expires.
         """
-        trouble = self._flights.trouble
-        if trouble is None or not is_refusal(trouble) or not self._hold.reports:
+        trouble = self._concurrent_exchanges.trouble
+        if trouble is None or not is_refusal(trouble) or not self._attempts.reports:
             return None
-        report = self._hold.reports[0]
+        report = self._attempts.reports[0]
         code = dispatched_by(report, report.policy or self._engine.catalog.policy(report.policy_id))
         what = f"Settling attempt {report.attempt} of task {report.task_id}"
         return None if code is None else not_dispatched(code, what, trouble)
 
     async def _give_up(self) -> None:
         """Interrupt the attempt of a cancelled call, and report it."""
-        self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
-        self._finish_by = time.monotonic() + self._hold.settings.lease_seconds
+        self._attempts.interrupt(self._attempts.entries.values(), INTERRUPTED)
+        self._finish_by = time.monotonic() + self._attempts.settings.lease_seconds
         await self._settle_all()
         self._finish_by = FOREVER
 

@@ -44,7 +44,7 @@ class RunningAttempts:
 
     def __init__(
         self,
-        line: Transport,
+        transport: Transport,
         actions: Mapping[str, Action[..., Any]],
         *,
         slots: int,
@@ -62,15 +62,15 @@ class RunningAttempts:
         self.entries: dict[int, RunningAttempt] = {}
         self.reports: list[Report] = []
         self._under_way: list[list[Report]] = []
-        self.committing = DatasetCommits(line.settle_alone, announce, changed)
-        self.declared = line.declared(datasets)
-        self.settings = line.settings.worker
+        self.committing = DatasetCommits(transport.settle_alone, announce, changed)
+        self.declared = transport.declared(datasets)
+        self.settings = transport.settings.worker
         self.begun_count = 0
-        self._names = line.names
-        self._decides = line.decides
+        self._names = transport.names
+        self._decides = transport.decides
         self._failures = FailureLog()
-        self._batch_bytes_max = line.batch_bytes_max
-        self._batch_max = BATCH_MAX if line.concurrent_exchanges == 1 else max(share, BATCH_SHARED_MIN)
+        self._batch_bytes_max = transport.batch_bytes_max
+        self._batch_max = BATCH_MAX if transport.concurrent_exchanges == 1 else max(share, BATCH_SHARED_MIN)
         self._actions = actions
         self._isolator = isolator
         self._publish = publish
@@ -84,8 +84,8 @@ class RunningAttempts:
         self._runner = Runner(
             threads=self._threads,
             isolator=isolator,
-            output_bytes_max=line.settings.limits.output_bytes_max,
-            effect_store=line.effect_store,
+            output_bytes_max=transport.settings.limits.output_bytes_max,
+            effect_store=transport.effect_store,
             note=notes.add,
             declared=self.declared,
         )

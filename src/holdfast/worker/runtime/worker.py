@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(
         self,
-        line: Engine | Transport,
+        transport: Engine | Transport,
         actions: Mapping[str, Action[..., Any]],
         *,
         flows: Mapping[str, Flow[...]] | None = None,
@@ -66,12 +66,12 @@ class Worker:
         exit_process: Callable[[], None] | None = None,
         runs_launched: bool = False,
     ) -> None:
-        self.line = DatabaseTransport(line) if isinstance(line, Engine) else line
+        self.transport = DatabaseTransport(transport) if isinstance(transport, Engine) else transport
         self.actions = dict(actions)
         self.flows: Mapping[str, Flow[...]] = flows or {}
         self.worker_id = 0
         self.queues = None if queues is None else list(queues)
-        self.slots = slots or self.line.settings.worker.slots
+        self.slots = slots or self.transport.settings.worker.slots
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.version = version
         self._schedules = tuple(schedules)
@@ -79,24 +79,24 @@ class Worker:
         self._exit_process = exit_process
         self._runs_launched = runs_launched
         self._notes = Notes()
-        self._occasion = WorkSignal(self.line.concurrent_exchanges)
-        self._hold = RunningAttempts(
-            self.line,
+        self._work_signal = WorkSignal(self.transport.concurrent_exchanges)
+        self._attempts = RunningAttempts(
+            self.transport,
             self.actions,
             slots=self.slots,
-            share=share_of(self.slots, self.line.concurrent_exchanges),
+            share=share_of(self.slots, self.transport.concurrent_exchanges),
             isolator=isolator,
             notes=self._notes,
             datasets=datasets or {},
             announce=self._announce,
             publish=lambda kill_at: publish(self.worker_id, kill_at) if publish is not None else None,
-            changed=self._occasion.wake,
+            changed=self._work_signal.wake,
             rules=rules,
         )
-        self._flights = ExchangeLoop(
-            self.line, self._hold, self._occasion, self._notes, slots=self.slots, announce=self._announce
+        self._concurrent_exchanges = ExchangeLoop(
+            self.transport, self._attempts, self._work_signal, self._notes, slots=self.slots, announce=self._announce
         )
-        self._heart: HeartbeatThread | None = None
+        self._heartbeat_thread: HeartbeatThread | None = None
         self._finish_by = FOREVER
         self._crew, self._rank = 1, 0
         self.ready = asyncio.Event()
@@ -105,30 +105,30 @@ class Worker:
 
     def stop(self, *, within_seconds: float | None = None) -> None:
         """Claim no more tasks, finish running attempts within the shutdown time or `within_seconds`, and sign off."""
-        self._flights.is_stopping = True
-        seconds = self._hold.settings.shutdown_seconds if within_seconds is None else within_seconds
+        self._concurrent_exchanges.is_stopping = True
+        seconds = self._attempts.settings.shutdown_seconds if within_seconds is None else within_seconds
         self._finish_by = min(self._finish_by, time.monotonic() + seconds)
-        self._occasion.wake()
+        self._work_signal.wake()
 
     @property
     def is_drained(self) -> bool:
         """Whether the worker ended because it was asked to drain and had nothing left to run or report."""
-        return self._flights.is_drained
+        return self._concurrent_exchanges.is_drained
 
     @property
     def begun_count(self) -> int:
         """How many attempts this worker has started."""
-        return self._hold.begun_count
+        return self._attempts.begun_count
 
     @property
     def is_idle(self) -> bool:
         """Whether no attempt runs. After `run`, a thread that cannot be stopped may still run one."""
-        return not self._hold.entries
+        return not self._attempts.entries
 
     async def run(self) -> None:
         """Work until stopped."""
         async with self.signed_on():
-            await self._flights.run()
+            await self._concurrent_exchanges.run()
             await self._wind_down()
 
     @asynccontextmanager
@@ -136,16 +136,16 @@ class Worker:
         """Register the worker and renew its leases. On exit, release every task that can be released."""
         self._loop = asyncio.get_running_loop()
         await self._register()
-        heartbeat_thread = self._heart = HeartbeatThread(
-            self.line.pulse(),
-            self._hold.entries,
-            self._hold.ended,
+        heartbeat_thread = self._heartbeat_thread = HeartbeatThread(
+            self.transport.pulse(),
+            self._attempts.entries,
+            self._attempts.ended,
             self,
-            lease_seconds=self._hold.settings.lease_seconds,
-            heartbeat_seconds=self._hold.settings.heartbeat_seconds,
-            publish=self._hold.show_kill_at,
+            lease_seconds=self._attempts.settings.lease_seconds,
+            heartbeat_seconds=self._attempts.settings.heartbeat_seconds,
+            publish=self._attempts.show_kill_at,
             health=self._health,
-            outage=self.line.outage,
+            outage=self.transport.outage,
         )
         heartbeat_thread.start()
         self.ready.set()
@@ -157,7 +157,7 @@ class Worker:
             await self._leave()
 
     async def _register(self) -> None:
-        signed = await self.line.sign_on(
+        signed = await self.transport.sign_on(
             Signing(
                 name=self.name,
                 version=self.version,
@@ -169,14 +169,19 @@ class Worker:
                 schedules=self._schedules,
                 origin=self._origin,
             ),
-            Listening(notify=self._on_ring, look=self._look, free=self._flights.want, beat=self._beat_soon),
+            Listening(
+                notify=self._on_notification,
+                look=self._look,
+                free=self._concurrent_exchanges.want,
+                beat=self._beat_soon,
+            ),
         )
         # The engine decides lease and heartbeat times: a server may use others than this worker's settings.
-        self._hold.settings = replace(
-            self._hold.settings, lease_seconds=signed.lease_seconds, heartbeat_seconds=signed.heartbeat_seconds
+        self._attempts.settings = replace(
+            self._attempts.settings, lease_seconds=signed.lease_seconds, heartbeat_seconds=signed.heartbeat_seconds
         )
         self.worker_id = signed.worker_id
-        self._hold.show_kill_at()
+        self._attempts.show_kill_at()
 
     def _pulled(self) -> list[str]:
         """Return the actions whose tasks this worker claims. Actions with a launcher get workers launched for them."""
@@ -187,7 +192,7 @@ class Worker:
             log.warning("report refused: task %s attempt %s: %s", refusal.task_id, refusal.attempt, refusal.winner)
         self.completed_count += settled.accepted
 
-    def _on_ring(self, turn: int, lanes: Sequence[int]) -> None:
+    def _on_notification(self, turn: int, lanes: Sequence[int]) -> None:
         """Claim at once if it is this worker's turn, a moment later otherwise.
 
         Every worker receives the notification. If all of them claimed at once, they would delay the one that gets the
@@ -199,47 +204,49 @@ class Worker:
             self._loop.call_later(SECOND_WAVE_SECONDS, self._look, lanes)
 
     def _beat_soon(self) -> None:
-        if self._heart is not None:
-            self._heart.beat_soon()
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.beat_soon()
 
     def _look(self, lanes: Sequence[int]) -> None:
-        self.line.expect(lanes)
-        self._occasion.notify()
-        self._occasion.wake()
+        self.transport.expect(lanes)
+        self._work_signal.notify()
+        self._work_signal.wake()
 
     def _health(self) -> str:
-        return json.dumps({"running": len(self._hold.entries), "slots": self.slots, "pid": os.getpid()})
+        return json.dumps({"running": len(self._attempts.entries), "slots": self.slots, "pid": os.getpid()})
 
     def on_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None:
         self._loop.call_soon_threadsafe(self._hear_beat, beat, asked)
 
     def _hear_beat(self, beat: Beat, asked: Mapping[int, RunningAttempt]) -> None:
         """Apply a heartbeat's response to the attempts in `asked`; a later attempt of a task may run by now."""
-        self._hold.interrupt((asked[one] for one in beat.lost if self._hold.entries.get(one) is asked[one]), FENCED)
-        self._hold.interrupt(
-            (asked[one] for one in beat.canceled if self._hold.entries.get(one) is asked[one]), CANCELED
+        self._attempts.interrupt(
+            (asked[one] for one in beat.lost if self._attempts.entries.get(one) is asked[one]), FENCED
+        )
+        self._attempts.interrupt(
+            (asked[one] for one in beat.canceled if self._attempts.entries.get(one) is asked[one]), CANCELED
         )
         # Draining is permanent: it is not undone by a later response.
-        self._flights.is_draining = self._flights.is_draining or beat.worker_state != "active"
+        self._concurrent_exchanges.is_draining = self._concurrent_exchanges.is_draining or beat.worker_state != "active"
         self._crew, self._rank = max(1, beat.crew), beat.rank
-        self._occasion.has_notes_due = bool(self._notes)
-        if beat.worker_state is None and not self._flights.is_stopping:
+        self._work_signal.has_notes_due = bool(self._notes)
+        if beat.worker_state is None and not self._concurrent_exchanges.is_stopping:
             log.error("this worker is no longer known to its dispatcher; leaving")
             self.stop()
-        self._occasion.wake()
+        self._work_signal.wake()
 
     def on_fence(self, entries: list[RunningAttempt]) -> None:
-        self._loop.call_soon_threadsafe(self._hold.interrupt, entries, FENCED)
+        self._loop.call_soon_threadsafe(self._attempts.interrupt, entries, FENCED)
 
     def on_overdue(self) -> Sequence[Report] | None:
         """Return the reports to send before the process ends, or None if it may not end."""
-        return None if self._exit_process is None else self._hold.hand_back()
+        return None if self._exit_process is None else self._attempts.hand_back()
 
-    def on_heart_stopped(self) -> None:
+    def on_heartbeats_stopped(self) -> None:
         log.critical("the heart of this worker stopped; leaving")
         if self._exit_process is not None:
             self._exit_process()
-        self._loop.call_soon_threadsafe(self._hold.interrupt, self._hold.snapshot(), FENCED)
+        self._loop.call_soon_threadsafe(self._attempts.interrupt, self._attempts.snapshot(), FENCED)
         self._loop.call_soon_threadsafe(self.stop)
 
     def on_end(self) -> None:
@@ -250,18 +257,18 @@ class Worker:
     async def _wind_down(self) -> None:
         """Let attempts finish within the shutdown time, then interrupt the rest; report everything."""
         await self._settle_all()
-        self._hold.interrupt(self._hold.entries.values(), INTERRUPTED)
-        self._finish_by = time.monotonic() + min(self._hold.settings.lease_seconds, INTERRUPT_SECONDS_MAX)
+        self._attempts.interrupt(self._attempts.entries.values(), INTERRUPTED)
+        self._finish_by = time.monotonic() + min(self._attempts.settings.lease_seconds, INTERRUPT_SECONDS_MAX)
         await self._settle_all()
 
     async def _settle_all(self) -> None:
         """Report until nothing is left or the time to finish is over. A second `stop` may shorten that time."""
-        while not self._hold.is_empty and time.monotonic() < self._finish_by:
-            if self._hold.reports or self._occasion.has_notes_due:
-                await self._flights.exchange(0)
+        while not self._attempts.is_empty and time.monotonic() < self._finish_by:
+            if self._attempts.reports or self._work_signal.has_notes_due:
+                await self._concurrent_exchanges.exchange(0)
             else:
-                await self._occasion.wait(self._finish_by - time.monotonic())
+                await self._work_signal.wait(self._finish_by - time.monotonic())
 
     async def _leave(self) -> None:
-        await self._hold.close()
-        await self.line.sign_off(is_idle=not self._hold.entries)
+        await self._attempts.close()
+        await self.transport.sign_off(is_idle=not self._attempts.entries)

@@ -55,10 +55,10 @@ FAREWELL_SECONDS = 5.0
 def main(arguments: list[str]) -> int:
     parent_pipe, deadline_page = ParentPipe(int(arguments[0])), DeadlinePage(int(arguments[1]))
     os.set_inheritable(deadline_page.descriptor, False)
-    line = parent_pipe.read_line()
-    if not line:
+    transport = parent_pipe.read_line()
+    if not transport:
         return ExitCode.STOPPED
-    orders = wire_orders.decode(line)
+    orders = wire_orders.decode(transport)
     orphanage = ParentWatch(orders.settings.worker.lease_seconds)
     parent_pipe.watch(orphanage.on_end)
     try:
@@ -107,9 +107,9 @@ async def _work(app: App, orders: Orders, deadline_page: DeadlinePage, orphanage
     """Run one worker to its end. Return the exit code, and whether nothing of it still runs."""
     settings = app.settings
     try:
-        async with _line(orders.url, settings) as line:
+        async with _transport(orders.url, settings) as transport:
             worker = Worker(
-                line,
+                transport,
                 app.actions,
                 flows=app.flows,
                 queues=orders.queues,
@@ -158,7 +158,7 @@ def _greet(worker: Worker, url: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _line(url: str, settings: Settings) -> AsyncIterator[Engine | Transport]:
+async def _transport(url: str, settings: Settings) -> AsyncIterator[Engine | Transport]:
     """Open the transport to the database or to the server."""
     if is_server(url):
         from holdfast.worker.transport.http import HttpTransport

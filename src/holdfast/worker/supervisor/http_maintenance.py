@@ -48,11 +48,13 @@ class HttpMaintenance:
         self._loop.close()
 
     def _begin(self, worker_id: int, was_asked_to_stop: bool) -> None:
-        burial = asyncio.create_task(self._bury(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}")
+        burial = asyncio.create_task(
+            self._retire_worker(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}"
+        )
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
 
-    async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
+    async def _retire_worker(self, worker_id: int, was_asked_to_stop: bool) -> None:
         calls, pause = HttpConnection(self._server), REPEAT_SECONDS_FIRST
         while True:
             try:

@@ -69,7 +69,7 @@ class MaintenanceThread:
 
     def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
         """Requeue the tasks of a dead worker now, without waiting for its leases to expire."""
-        self._loop.call_soon_threadsafe(self._begin_burial, worker_id, was_asked_to_stop)
+        self._loop.call_soon_threadsafe(self._begin_retirement, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:
         """Finish pending retirements within the time, then close the database."""
@@ -102,12 +102,14 @@ class MaintenanceThread:
                 log.exception("the repair loops failed, starting them again")
             await asyncio.sleep(REPEAT_SECONDS_MAX)
 
-    def _begin_burial(self, worker_id: int, was_asked_to_stop: bool) -> None:
-        burial = asyncio.create_task(self._bury(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}")
+    def _begin_retirement(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        burial = asyncio.create_task(
+            self._retire_worker(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}"
+        )
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
 
-    async def _bury(self, worker_id: int, was_asked_to_stop: bool) -> None:
+    async def _retire_worker(self, worker_id: int, was_asked_to_stop: bool) -> None:
         database, loops = self._engine.database, Loops(self._engine)
         retired = (_RETIRE, worker_id, was_asked_to_stop)
         await _until_done(lambda: database.fetch(*retired), database.outage, f"retiring worker {worker_id}")

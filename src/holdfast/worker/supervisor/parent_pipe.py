@@ -24,8 +24,8 @@ class ParentPipe:
             if not part:
                 return b""
             self._rest += part
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
+        transport, _, self._rest = self._rest.partition(b"\n")
+        return transport
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` from a thread once the parent is dead."""

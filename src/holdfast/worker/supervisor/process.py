@@ -22,7 +22,7 @@ class Process:
         self.started_at = time.monotonic()
         self.deadline_page = DeadlinePage.create()
         self.was_killed = False
-        reading, self._lifeline = os.pipe()
+        reading, self._parent_pipe = os.pipe()
         try:
             self._child = subprocess.Popen(
                 [
@@ -40,7 +40,7 @@ class Process:
         finally:
             os.close(reading)
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._lifeline, wire_orders.encode(orders))
+            os.write(self._parent_pipe, wire_orders.encode(orders))
 
     @property
     def pid(self) -> int:
@@ -69,5 +69,5 @@ class Process:
 
     def forget(self) -> None:
         """Release its deadline page and its pipe."""
-        os.close(self._lifeline)
+        os.close(self._parent_pipe)
         self.deadline_page.close()

@@ -134,14 +134,14 @@ class _Parent:
         self._exit_code = 0
 
     def run(self) -> int:
-        with self._hearing_signals() as ear:
+        with self._hearing_signals() as listener:
             while not self._is_over():
                 self._start_due()
                 # A deadline page can change at any time, so the wait is short; a signal or a child's death ends it
                 # early.
-                select.select([ear], [], [], self._tick_seconds)
+                select.select([listener], [], [], self._tick_seconds)
                 with contextlib.suppress(BlockingIOError):
-                    ear.recv(4096)
+                    listener.recv(4096)
                 self._enforce()
                 self._pass_on_stop()
                 for seat in self._seats:
@@ -250,19 +250,19 @@ class _Parent:
     @contextlib.contextmanager
     def _hearing_signals(self) -> Iterator[socket.socket]:
         """Count stop signals, and make every signal end the wait, also that of a child's death."""
-        ear, mouth = socket.socketpair()
-        ear.setblocking(False)
+        listener, mouth = socket.socketpair()
+        listener.setblocking(False)
         mouth.setblocking(False)
         before = {which: signal.signal(which, self._on_stop) for which in _wanted_signals()}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         earlier = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
         try:
-            yield ear
+            yield listener
         finally:
             signal.set_wakeup_fd(earlier)
             for which, handler in before.items():
                 signal.signal(which, handler)
-            ear.close()
+            listener.close()
             mouth.close()
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:

@@ -94,16 +94,16 @@ class DatabaseTransport:
             )
         )
         self._engine.notifier.make_ready()
-        self._ears = self._new_ears(signing, body)
-        for ear in self._ears:
-            await ear.start()
+        self._ears = self._new_listeners(signing, body)
+        for listener in self._ears:
+            await listener.start()
         return Signed(
             worker_id=self._worker_id,
             lease_seconds=seconds.lease_seconds,
             heartbeat_seconds=seconds.heartbeat_seconds,
         )
 
-    def _new_ears(self, signing: Signing, body: Listening) -> Sequence[Listener | Consumer]:
+    def _new_listeners(self, signing: Signing, body: Listening) -> Sequence[Listener | Consumer]:
         """Return the listeners for new work: a PostgreSQL connection, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
@@ -228,8 +228,8 @@ class DatabaseTransport:
         return self._datasets
 
     async def sign_off(self, *, is_idle: bool) -> None:
-        for ear in self._ears:
-            await ear.close()
+        for listener in self._ears:
+            await listener.close()
         await self.followed()
         try:
             if is_idle and self._worker_id:

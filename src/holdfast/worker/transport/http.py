@@ -140,7 +140,7 @@ class HttpTransport:
         self.outage = Outage("the server")
         self.names: LaneNames = (names := HttpLaneNames())
         self.effect_store: EffectStore = (effect_store := HttpEffectStore(self._server))
-        self._names, self._ledger = names, effect_store
+        self._names, self._effect_store = names, effect_store
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self.decides = False
@@ -203,7 +203,7 @@ class HttpTransport:
         self, reports: Sequence[Report], want: int, notes: Notes | None, *, now: float, start: Start
     ) -> ExchangeResponse:
         if notes:
-            await notes.store(self._ledger.keep_notes)
+            await notes.store(self._effect_store.keep_notes)
         if not reports and not want:
             return ExchangeResponse(settled=NOTHING_SETTLED, claimed=(), may_have_more=False)
         try:
@@ -329,7 +329,7 @@ class HttpTransport:
             log.warning("could not sign off: %s", error)
         for calls in (self._calls, *self._beside, self._waits, self._stops):
             calls.drop()
-        self._ledger.drop()
+        self._effect_store.drop()
 
 
 class HttpHeartbeats:
