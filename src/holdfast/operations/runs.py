@@ -36,9 +36,7 @@ class SteerRun(Request, frozen=True, kw_only=True):
 
 
 class ListRuns(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `since` is a time or a duration before now; `before` the previous page's
-    `next`.
-    """
+    """Filters; `state` may be repeated. `since` is a time, or a duration before now; `before` is the last `next`."""
 
     state: list[str] = msgspec.field(default_factory=list)
     flow: str | None = None

@@ -41,9 +41,7 @@ class SteerTask(Request, frozen=True, kw_only=True):
 
 
 class ListTasks(Request, frozen=True, kw_only=True):
-    """Filters; `state` may be repeated. `since` is a time or a duration before now; `before` the previous page's
-    `next`.
-    """
+    """Filters; `state` may be repeated. `since` is a time, or a duration before now; `before` is the last `next`."""
 
     state: list[str] = msgspec.field(default_factory=list)
     queue: str | None = None
