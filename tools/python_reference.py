@@ -23,7 +23,7 @@ from holdfast.client.task import Task
 from holdfast.codec.clock import Clock
 from holdfast.core.explain.task import Explanation
 from holdfast.engine.effects.gate import EffectView
-from holdfast.engine.queries.dead_letters import GroupView, LetterView
+from holdfast.engine.queries.dead_letters import DeadLetterView, GroupView
 from holdfast.engine.queries.runs import NodeView, RunView
 from holdfast.engine.queries.task_detail import AttemptView, TaskView
 from holdfast.engine.queries.tasks import TaskRow
@@ -82,7 +82,7 @@ ANSWERS: tuple[type[Any], ...] = (
     RunEvent,
     Explanation,
     GroupView,
-    LetterView,
+    DeadLetterView,
     EffectView,
     Processed,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.worker.transport.http import FLIGHTS
+from holdfast.worker.transport.http import CONCURRENT_EXCHANGES
 from holdfast_bench.app import hit
 from holdfast_bench.cpu import BACKENDS, WORKERS, cores_used, cpu_seconds
 from holdfast_bench.crew import READY_SECONDS_MAX, Member, crew
@@ -95,7 +95,7 @@ async def _workers_elsewhere(trial: Trial) -> AsyncIterator[list[Member]]:
     """Start the same workers over HTTP."""
     async with http_server(trial) as (url, _):
         # A worker runs several exchanges concurrently, which share its slots.
-        orders = msgspec.structs.replace(trial.orders(), url=url, slots=FLIGHTS * BATCH, has_loops=False)
+        orders = msgspec.structs.replace(trial.orders(), url=url, slots=CONCURRENT_EXCHANGES * BATCH, has_loops=False)
         async with trial.workers([orders]) as members:
             yield members
 

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.cli.server_thread import ServerBeside
+from holdfast.cli.server_thread import ServerThread
 from holdfast.errors import Unavailable
 from holdfast.settings.settings import Settings
 
 
-class Broken(ServerBeside):
+class Broken(ServerThread):
     async def _serve(self) -> None:
         raise OSError(24, "Too many open files")
 

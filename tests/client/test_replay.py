@@ -268,7 +268,7 @@ def sending(app):
     app.dataset("orders", version=1, columns={"order_id": "bigint"}, key="order_id")
 
     @app.action(max_retries=0)
-    async def tell_all(ctx: hf.Context) -> dict:
+    async def publish_all(ctx: hf.Context) -> dict:
         first = await ctx.effect("smtp.send", send, "ada", key="mail:ada")
         second = await ctx.effect("smtp.send", send, "bob", key="mail:bob")
         unkeyed = [await ctx.effect("smtp.send", send, to) for to in ("c", "d")]

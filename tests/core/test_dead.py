@@ -10,14 +10,14 @@ from holdfast.core.dead_letters.dead_letter import (
     DISPATCHES_MAX,
     RECOVERABLE,
     TRANSITIONS,
-    LetterFacts,
-    LetterState,
+    DeadLetterEvidence,
+    DeadLetterState,
     OwningRun,
     SweepDecision,
     dispatch_backoff_seconds,
     is_retry_ceiling_reached,
     judge,
-    stand_of_run,
+    owner_state_of,
     valid_dispatches,
 )
 from holdfast.errors import Invalid
@@ -34,7 +34,7 @@ SPECIFIED = {
 
 def facts(**changes):
     usual = {
-        "state": LetterState.RETRY_REQUESTED,
+        "state": DeadLetterState.RETRY_REQUESTED,
         "tenant_id": 1,
         "owner_id": 1,
         "stand": OwningRun.FAILED,
@@ -42,16 +42,16 @@ def facts(**changes):
         "dispatches": 0,
         "dispatched_at": None,
     }
-    return LetterFacts(**(usual | changes))
+    return DeadLetterEvidence(**(usual | changes))
 
 
 def test_a_letter_moves_exactly_as_specified():
     assert {state.value: {to.value for to in targets} for state, targets in TRANSITIONS.items()} == SPECIFIED
 
 
-@pytest.mark.parametrize("state", LetterState)
+@pytest.mark.parametrize("state", DeadLetterState)
 def test_s2_only_letters_that_somebody_asked_to_retry_are_candidates(state):
-    is_candidate = state in (LetterState.RETRY_REQUESTED, LetterState.RETRYING)
+    is_candidate = state in (DeadLetterState.RETRY_REQUESTED, DeadLetterState.RETRYING)
     assert (judge(facts(state=state), at=AT) is SweepDecision.REDRIVE) == is_candidate
 
 
@@ -91,7 +91,7 @@ def test_s2_dispatch_backoff_is_one_second_doubled_up_to_three_hundred():
 @pytest.mark.parametrize("dispatches", range(1, DISPATCHES_MAX))
 def test_s2_a_letter_is_due_exactly_when_its_backoff_is_over(dispatches):
     backoff = timedelta(seconds=2**dispatches)
-    letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatched_at=AT)
+    letter = facts(state=DeadLetterState.RETRYING, dispatches=dispatches, dispatched_at=AT)
     early, due = AT + backoff - timedelta(seconds=0.001), AT + backoff
     assert (judge(letter, at=early), judge(letter, at=due)) == (SweepDecision.LEAVE, SweepDecision.REDRIVE)
 
@@ -109,7 +109,7 @@ def test_the_ceiling_counts_lost_attempts_too():
 
 @pytest.mark.parametrize(("dispatches", "verdict"), [(1, SweepDecision.REDRIVE), (2, SweepDecision.EXHAUST)])
 def test_a_letter_is_parked_after_as_many_dispatches_as_were_asked_for(dispatches, verdict):
-    letter = facts(state=LetterState.RETRYING, dispatches=dispatches, dispatches_max=2, dispatched_at=AT)
+    letter = facts(state=DeadLetterState.RETRYING, dispatches=dispatches, dispatches_max=2, dispatched_at=AT)
     assert judge(letter, at=AT + timedelta(days=1)) is verdict
 
 
@@ -134,4 +134,4 @@ def test_the_number_of_dispatches_has_bounds(given):
 )
 def test_where_a_run_stands(row, stand):
     usual = {"failed": 0, "is_paused": False, "is_canceled": False}
-    assert stand_of_run(**(usual | row)) is stand
+    assert owner_state_of(**(usual | row)) is stand

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.effects.effect import blame, effect_at_fault, stable_key
+from holdfast.core.effects.effect import blame, causing_effect, stable_key
 
 BASE = {
     "installation": "here",
@@ -62,12 +62,12 @@ class Stubborn(Exception):
 
 def test_an_exception_remembers_its_effect_whatever_its_class():
     error = Stubborn("no")
-    assert effect_at_fault(error) == ""
+    assert causing_effect(error) == ""
     blame(error, "hf-1")
-    assert effect_at_fault(error) == "hf-1"
+    assert causing_effect(error) == "hf-1"
 
 
 def test_exceptions_that_lead_to_each_other_have_an_end():
     first, second = ValueError(), ValueError()
     first.__cause__, second.__cause__ = second, first
-    assert effect_at_fault(first) == ""
+    assert causing_effect(first) == ""

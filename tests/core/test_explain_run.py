@@ -13,11 +13,11 @@ from holdfast.core.explain.node import explain_node
 from holdfast.core.explain.node_evidence import (
     CauseFacts,
     ChildFacts,
-    HoldFacts,
     ItemsFacts,
     NodeEvidence,
     NodePosition,
     RunFacts,
+    RunRestrictions,
     UpstreamFacts,
     WaitFacts,
 )
@@ -52,13 +52,13 @@ NODES = [
     (a_node(upstreams=ups(**{f"n{number}": "queued" for number in range(9)})), "waiting_on", "blocked",
      "Blocked: waits for 9 of 9 upstreams: "
      "n0 (queued), n1 (queued), n2 (queued), n3 (queued), n4 (queued) and 4 more."),
-    (a_node(NodePosition.HELD, hold=HoldFacts(paused_at=ago(60), paused_by="ada", paused_reason="look first")),
+    (a_node(NodePosition.HELD, hold=RunRestrictions(paused_at=ago(60), paused_by="ada", paused_reason="look first")),
      "run_paused", "blocked", "Held back: ada paused run 70 1m 00s ago: look first."),
-    (a_node(NodePosition.HELD, hold=HoldFacts(paused_at=ago(60), paused_by="ada")),
+    (a_node(NodePosition.HELD, hold=RunRestrictions(paused_at=ago(60), paused_by="ada")),
      "run_paused", "blocked", "Held back: ada paused run 70 1m 00s ago without giving a reason."),
-    (a_node(NodePosition.HELD, hold=HoldFacts(max_active=2, active=2)), "run_limit_reached", "blocked",
+    (a_node(NodePosition.HELD, hold=RunRestrictions(max_active=2, active=2)), "run_limit_reached", "blocked",
      "Held back: run 70 is at its limit of 2 active nodes, 2 are."),
-    (a_node(NodePosition.HELD, hold=HoldFacts(max_active=2, active=1)), "ready", "blocked",
+    (a_node(NodePosition.HELD, hold=RunRestrictions(max_active=2, active=1)), "ready", "blocked",
      "Ready: run 70 releases it next."),
     (a_node(NodePosition.ITEMS, items=ItemsFacts(total=100, pending=61, failed=2, canceled=0)), "items", "running",
      "Running as items: 37 of 100 done, 2 failed, 61 to go."),
@@ -90,7 +90,8 @@ NODES = [
      "non_retryable", "failed", "Failed for good: approval_rejected: ada rejected join."),
     (a_node(NodePosition.FAILED), "non_retryable", "failed",
      "Failed for good; its attempts are no longer on record."),
-    (a_node(NodePosition.CANCELED, hold=HoldFacts(canceled_at=ago(5), canceled_by="ada", cancel_reason="wrong day.")),
+    (a_node(NodePosition.CANCELED,
+            hold=RunRestrictions(canceled_at=ago(5), canceled_by="ada", cancel_reason="wrong day.")),
      "canceled", "canceled", "Canceled with its run by ada: wrong day."),
     (a_node(NodePosition.SKIPPED, condition="count.n > 3", condition_value="2", upstreams=ups(count="completed")),
      "skipped", "skipped", "Skipped: its condition does not hold: count.n > 3; it was 2."),
@@ -133,10 +134,10 @@ RUNS = [
      "Running for 41.0 s: 4 of 9 nodes over, 2 running (score, render)."),
     (a_run(RunState.RUNNING, counts=(("blocked", 9),), held=2), "running",
      "Running for 41.0 s: 0 of 9 nodes over, 2 nodes held back."),
-    (a_run(RunState.RUNNING, names=NAMES, hold=HoldFacts(canceled_at=ago(2), canceled_by="ada")), "cancel_requested",
-     "Being canceled by ada, without a reason; it ends when what is under way stops: "
+    (a_run(RunState.RUNNING, names=NAMES, hold=RunRestrictions(canceled_at=ago(2), canceled_by="ada")),
+     "cancel_requested", "Being canceled by ada, without a reason; it ends when what is under way stops: "
      "2 running (score, render)."),
-    (a_run(RunState.PAUSED, hold=HoldFacts(paused_at=ago(60), paused_by="ada", paused_reason="look first")),
+    (a_run(RunState.PAUSED, hold=RunRestrictions(paused_at=ago(60), paused_by="ada", paused_reason="look first")),
      "run_paused", "Paused: ada paused run 70 1m 00s ago: look first."),
     (a_run(RunState.BLOCKED, cause=BROKEN, names=NAMES), "failure",
      "Blocked by a failure: render failed: ConnectionError: disk full; "
@@ -147,7 +148,7 @@ RUNS = [
      "Completed 1.0 s ago in 40.0 s: 8 completed, 1 skipped."),
     (a_run(RunState.FAILED, ended_at=ago(1), cause=BROKEN), "failed",
      "Failed 1.0 s ago after 40.0 s: render failed: ConnectionError: disk full."),
-    (a_run(RunState.CANCELED, ended_at=ago(1), hold=HoldFacts(canceled_by="ada", cancel_reason="wrong day")),
+    (a_run(RunState.CANCELED, ended_at=ago(1), hold=RunRestrictions(canceled_by="ada", cancel_reason="wrong day")),
      "canceled", "Canceled 1.0 s ago by ada: wrong day."),
 ]  # fmt: skip
 
@@ -171,7 +172,7 @@ def test_a_run_tells_what_it_descends_from_and_what_its_front_waits_for():
 
 
 def test_each_upstream_of_a_blocked_node_is_a_check_and_many_are_summed_up():
-    facts = a_node(upstreams=ups(done="completed", late="running"), hold=HoldFacts(max_active=2, active=2))
+    facts = a_node(upstreams=ups(done="completed", late="running"), hold=RunRestrictions(max_active=2, active=2))
     assert [(check.ok, check.text) for check in explain_node(facts).checks] == [
         (False, "late is running"), (True, "done is completed"), (True, "its run is not paused"),
         (False, "its run has room (2/2 nodes active)"),

@@ -16,8 +16,8 @@ from holdfast.core.tasks.failure import (
     TRACEBACK_BYTES_MAX,
     Failure,
     FailureReport,
-    clipped,
     failure_of,
+    storable_text,
 )
 from holdfast.core.tasks.signals import Fatal, Retry
 from holdfast.errors import Conflict, Invalid
@@ -60,21 +60,21 @@ def with_fields(**fields: object) -> Exception:
 
 @given(text=ANY_TEXT, bytes_max=st.integers(1, 300))
 def test_clipped_text_is_storable_and_short(text, bytes_max):
-    kept = clipped(text, bytes_max)
+    kept = storable_text(text, bytes_max)
     assert len(kept.encode("utf-8")) <= bytes_max
     assert "\x00" not in kept
-    assert clipped(kept, bytes_max) == kept
+    assert storable_text(kept, bytes_max) == kept
 
 
 def test_long_text_keeps_its_head_and_its_tail():
-    kept = clipped("begin" + "é" * 10**6 + "end", 1000)
+    kept = storable_text("begin" + "é" * 10**6 + "end", 1000)
     assert kept.startswith("begin")
     assert kept.endswith("end")
     assert "[...]" in kept
 
 
 def test_unstorable_characters_are_replaced():
-    assert clipped("a\x00b\ud800c", 100) == "a\ufffdb\ufffdc"
+    assert storable_text("a\x00b\ud800c", 100) == "a\ufffdb\ufffdc"
 
 
 def test_every_text_of_a_failure_is_limited():

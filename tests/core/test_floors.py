@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.tasks.floors import NODES_EVERY, SWEEP_SECONDS_MAX, LanePart, parts_above, slow_looks, sweep_seconds
+from holdfast.core.tasks.floors import NODES_EVERY, SWEEP_SECONDS_MAX, LanePart, parts_above, slow_scans, sweep_seconds
 
 ids = st.one_of(st.integers(0, 50), st.integers(NODES_EVERY, NODES_EVERY + 50))
 floors = st.dictionaries(
@@ -35,5 +35,5 @@ def test_floors_are_used_only_while_a_look_at_everything_is_slow():
 
 
 def test_only_slow_looks_in_a_row_count():
-    assert slow_looks(2, 0.1) == 3
-    assert slow_looks(2, 0.001) == 0
+    assert slow_scans(2, 0.1) == 3
+    assert slow_scans(2, 0.001) == 0

@@ -13,7 +13,7 @@ from tests.core.flows import a_diamond, a_flow, a_node, an_order_edge, flows, li
 
 from holdfast.core.drawing.channel import routed
 from holdfast.core.drawing.layout import Drawing, layout
-from holdfast.core.drawing.state_style import HUES, LOOKS, look_of, state_line
+from holdfast.core.drawing.state_style import HUES, STYLES, state_line, style_of
 from holdfast.core.drawing.svg import draw_svg
 from holdfast.core.drawing.text import BOXES_MAX, draw_text
 from holdfast.core.flows.graph import FlowDefinition
@@ -259,7 +259,9 @@ def test_the_svg_has_every_node_and_edge_with_icon_and_word():
     groups = list(root.iter(f"{SVG}g"))
     nodes = {group.get("data-node"): "".join(group.itertext()) for group in groups if "data-node" in group.attrib}
     assert set(nodes) == set(words)
-    assert all(look_of(word).icon in nodes[name] and look_of(word).word in nodes[name] for name, word in words.items())
+    assert all(
+        style_of(word).icon in nodes[name] and style_of(word).word in nodes[name] for name, word in words.items()
+    )
     edges = [group for group in groups if group.get("class", "").startswith("edge")]
     assert {edge.find(f"{SVG}title").text for edge in edges} == {f"{one} → {other}" for one, other in ends_of(flow)}
     assert sum("broken" in edge.get("class") for edge in edges) == 1
@@ -281,6 +283,6 @@ def test_text_from_outside_is_escaped(text):
 
 
 def test_every_state_has_a_look():
-    assert {*map(str, TaskState), RETRYING_LABEL} <= set(LOOKS)
-    assert {look.hue for look in LOOKS.values()} <= set(HUES)
-    assert len({state_line(state) for state in LOOKS}) == len(LOOKS)
+    assert {*map(str, TaskState), RETRYING_LABEL} <= set(STYLES)
+    assert {look.hue for look in STYLES.values()} <= set(HUES)
+    assert len({state_line(state) for state in STYLES}) == len(STYLES)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.flows.bindings import resolve_input
 from holdfast.core.flows.condition import Condition
-from holdfast.core.flows.input_plan import recipe_of
+from holdfast.core.flows.input_plan import input_plan_of
 from holdfast.core.flows.nodes import RUN_INPUT, Binding, Edge, Node
 from holdfast.core.flows.ports import Port
 from holdfast.errors import Invalid
@@ -46,7 +46,7 @@ def test_a_recipe_agrees_with_the_rule(drawn, given_outputs, config, is_declared
         condition=Condition(upstream=RUN_INPUT) if has_condition else None,
     )
     run_input = {"value": "from the run", "other": None}
-    built = recipe_of(node, incoming, NUMBER).build(run_input, given_outputs)
+    built = input_plan_of(node, incoming, NUMBER).build(run_input, given_outputs)
     try:
         expected: Any = resolve_input(node, incoming, run_input=run_input, outputs=given_outputs)
     except Invalid:
@@ -60,7 +60,7 @@ def test_ordinary_nodes_need_nothing_else():
         *(Edge(upstream=up, downstream="n", bindings=(Binding(output_key="v", input_key="all"),)) for up in UPSTREAMS),
     ]
     node = Node(name="n", action="act", config={"i": 1}, inputs=(Port(key="all", is_list=True),))
-    recipe = recipe_of(node, incoming, NUMBER)
+    recipe = input_plan_of(node, incoming, NUMBER)
     assert sorted(recipe.upstreams) == [0, 1, 2]
     values = {name: {"v": number} for name, number in NUMBER.items()}
     assert recipe.build({"day": "monday"}, values) == {"i": 1, "day": "monday", "all": [0, 1, 2]}
@@ -73,4 +73,4 @@ def test_an_absent_upstream_is_left_to_the_rule(missing):
         for up, down in pairwise((*UPSTREAMS, "n"))
     ]
     values = {name: 1 for name in UPSTREAMS if name != missing}
-    assert recipe_of(Node(name="n", action="act"), incoming, NUMBER).build({}, values) is None
+    assert input_plan_of(Node(name="n", action="act"), incoming, NUMBER).build({}, values) is None

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.core.schedules.schedule import Due, Missed, Older, Overlap
-from holdfast.core.schedules.slots import LATE_SECONDS, Cause, ScheduleState, SlotState, judge, judge_by_hand
+from holdfast.core.schedules.slots import LATE_SECONDS, Cause, ScheduleState, SlotState, decide_manual_slot, judge
 from holdfast.core.schedules.summary import ScheduleFacts, describe
 
 NOW = datetime(2026, 11, 16, 12, 0, 5, tzinfo=UTC)
@@ -149,12 +149,12 @@ def test_every_verdict_that_is_no_plain_firing_says_why():
 
 
 def test_by_hand_a_pause_does_not_count_but_the_previous_firing_does():
-    fired = judge_by_hand(NOW, standing(paused="Paused by ann."), "because")
+    fired = decide_manual_slot(NOW, standing(paused="Paused by ann."), "because")
     assert [(one.state, one.cause, one.reason) for one in fired.verdicts] == [
         (SlotState.FIRED, Cause.BY_HAND, "because")
     ]
-    assert fates(judge_by_hand(NOW, standing(busy_with="task 7"), "")) == [OVERLAP]
-    assert fates(judge_by_hand(NOW, standing("queue", busy_with="task 7"), "")) == [WAITS]
+    assert fates(decide_manual_slot(NOW, standing(busy_with="task 7"), "")) == [OVERLAP]
+    assert fates(decide_manual_slot(NOW, standing("queue", busy_with="task 7"), "")) == [WAITS]
 
 
 FACTS = ScheduleFacts(at=NOW, next_at=NOW + timedelta(hours=3))

@@ -131,7 +131,7 @@ SCENARIOS = [
     Scenario(
         name="schedule_by_hand",
         arrange=schedules.arrange_kept,
-        judge=schedules.judge_by_hand,
+        judge=schedules.decide_manual_slot,
         is_repeatable=False,
         statements_min=8,
     ),

@@ -90,7 +90,7 @@ async def judge_once(case: Any) -> None:
     await dispatcher.schedules.delete(name)
 
 
-async def judge_by_hand(case: Any) -> None:
+async def decide_manual_slot(case: Any) -> None:
     """Fired by hand once or not at all; acknowledged, once."""
     dispatcher, name = Dispatcher(case.engine), name_of(case.given)
     by_hand = [slot for slot in await dispatcher.schedules.slots(name) if slot.cause == "by_hand"]

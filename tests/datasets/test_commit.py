@@ -213,7 +213,7 @@ async def test_an_old_version_takes_no_more_rows_once_it_is_superseded(dispatche
 async def test_tasks_without_datasets_cost_no_statement_more(dispatcher, engine):
     said: list[str] = []
 
-    class Listening:
+    class WorkerCallbacks:
         def before(self, statement):
             said.append(statement.splitlines()[0])
 
@@ -221,7 +221,7 @@ async def test_tasks_without_datasets_cost_no_statement_more(dispatcher, engine)
             pass
 
     leases = [await a_running_task(dispatcher) for _ in range(3)]
-    engine.database.tap = Listening()
+    engine.database.tap = WorkerCallbacks()
     async with engine.database.transaction() as session:
         await settle(session, engine.catalog, [report_of(lease.claimed, completed()) for lease in leases])
     engine.database.tap = None

@@ -6,7 +6,7 @@ import pytest
 from tests.core.flows import a_flow
 from tests.engine.full_disk import full_disk, is_refused
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.audit import list_audit, verify_audit
 from holdfast.engine.campaigns import commands as campaign_commands
@@ -141,7 +141,7 @@ async def test_what_is_done_about_letters_leaves_its_row(subject, engine, name):
     await change()
     row, *others = await list_audit(engine.database, 1)
     assert (row.verb, row.subject_kind, row.subject_id, row.before, row.after) == expected
-    assert row.actor == (DISPATCHER_ACTOR if name in BY_THE_ENGINE else "anna") and len(others) == earlier
+    assert row.actor == (SWEEP_ACTOR if name in BY_THE_ENGINE else "anna") and len(others) == earlier
     if name not in BY_THE_ENGINE | {"reinject", "campaign_approve"}:
         assert row.reason == WHO["reason"]
     assert (await verify_audit(engine.database, 1)).is_sound

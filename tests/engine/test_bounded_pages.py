@@ -42,8 +42,8 @@ FILTERS: list[dict[str, Any]] = [
 def narrow(monkeypatch):
     """Pages that look at hardly more than they show."""
     for module, names in (
-        (tasks, ("SCAN_ROWS_MAX", "LOOK_ATTEMPTS", "LOOK_RUNS")),
-        (runs, ("LOOK_OPEN", "SCAN_ROWS_MAX")),
+        (tasks, ("SCAN_ROWS_MAX", "SCAN_ATTEMPTS_MAX", "SCAN_RUNS_MAX")),
+        (runs, ("SCAN_OPEN_MAX", "SCAN_ROWS_MAX")),
         (audit, ("SCAN_ROWS_MAX",)),
         (gate, ("SCAN_ROWS_MAX",)),
         (dead_letters, ("LOOK_LETTERS",)),
@@ -76,7 +76,7 @@ async def test_pages_of_tasks_show_each_once_in_order(dispatcher, engine, monkey
         return await tasks.task_page(engine.database, DEFAULT_TENANT_ID, **given)
 
     shown, pages = await walk(page, **asked)
-    for name in ("SCAN_ROWS_MAX", "LOOK_ATTEMPTS", "LOOK_RUNS"):
+    for name in ("SCAN_ROWS_MAX", "SCAN_ATTEMPTS_MAX", "SCAN_RUNS_MAX"):
         monkeypatch.setattr(tasks, name, 10_000)
     whole, rest = await tasks.task_page(engine.database, DEFAULT_TENANT_ID, **asked, limit=1_000)
 

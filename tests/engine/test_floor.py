@@ -80,7 +80,7 @@ async def test_a_look_from_a_floor_does_not_pass_what_was_taken(dispatcher, engi
     assert whole > TAKEN / 100 and from_floor < 60 and whole > 5 * from_floor, (whole, from_floor)
 
 
-class Listening:
+class WorkerCallbacks:
     """A session that notes which looks it was asked for."""
 
     def __init__(self, session):
@@ -99,7 +99,7 @@ class Listening:
 def slow(monkeypatch):
     """Every look at everything counts as slow, and holds for some time."""
     monkeypatch.setattr(floors, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(floors, "SLOW_LOOKS", 1)
+    monkeypatch.setattr(floors, "SLOW_SCANS", 1)
     monkeypatch.setattr(floors, "SWEEP_SHARE", 1e9)
 
 
@@ -111,7 +111,7 @@ async def test_nothing_is_lost_below_a_floor(dispatcher, engine, slow):
     )
     claimer, now = Claimer(identity), 1000.0
     async with engine.database.session() as pooled:
-        session = Listening(pooled)
+        session = WorkerCallbacks(pooled)
         first = await claimer.claim(session, 4, now=now)
         second = await claimer.claim(session, 4, now=now + 1)
         assert session.looks == ["lane_heads", "lane_heads_from"]

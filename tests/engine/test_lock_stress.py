@@ -21,7 +21,7 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.campaigns.advance import campaigns_once
 from holdfast.engine.campaigns.commands import start_campaign
 from holdfast.engine.engine import Engine
-from holdfast.engine.leases import patience_of, report_of
+from holdfast.engine.leases import lock_timeouts_for, report_of
 from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
 from holdfast.engine.lifecycle.dead_letters.sweep import sweep_once
 from holdfast.engine.lifecycle.runs.commands import cancel_run, finish_cancels_once, retry_run
@@ -100,7 +100,7 @@ class Crowd:
         """A worker: claims, beats, and reports with the next exchange until it is accepted."""
         engine = self.engine
         claimer: Claimer = await self.dispatcher._claimer(name)
-        session = await engine.database.connect(patience_of(LEASE_SECONDS))
+        session = await engine.database.connect(lock_timeouts_for(LEASE_SECONDS))
         reports = []
         while time.monotonic() < self.until:
 

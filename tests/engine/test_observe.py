@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.core.tasks.outcome import Completed, Failed, Released
-from holdfast.engine.queries.events import START, told_after
+from holdfast.engine.queries.events import START, events_after
 from holdfast.testing import factories as a
 
 SETTLED = "select coalesce(max(xid) < pg_snapshot_xmin(pg_current_snapshot()), true) from holdfast.event"
@@ -19,13 +19,13 @@ async def until_settled(dispatcher):
 
 async def kinds(dispatcher) -> list[str]:
     await until_settled(dispatcher)
-    return [event.kind for event in (await told_after(dispatcher.engine.database, 1)).events]
+    return [event.kind for event in (await events_after(dispatcher.engine.database, 1)).events]
 
 
 async def read_on(database, cursor, *, limit):
     """Everything from a cursor on, a few batches at a time."""
     found = []
-    while events := (await told_after(database, 1, cursor, limit=limit)).events:
+    while events := (await events_after(database, 1, cursor, limit=limit)).events:
         found += events
         cursor = events[-1].cursor
     return found, cursor
@@ -41,7 +41,7 @@ async def test_a_retried_task_tells_each_attempt(dispatcher):
     await dispatcher.settle(lease, Failed(a.a_failure()))
     await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
     await until_settled(dispatcher)
-    events = (await told_after(dispatcher.engine.database, 1)).events
+    events = (await events_after(dispatcher.engine.database, 1)).events
     assert [(event.kind, event.attempt) for event in events] == [
         ("task.started", 1), ("task.retrying", 1), ("task.started", 2), ("task.completed", 2),
     ]  # fmt: skip
@@ -75,14 +75,14 @@ async def test_what_rolled_back_is_not_told(dispatcher):
 
 async def test_another_tenants_events_are_not_shown(dispatcher):
     await a.a_completed_task(dispatcher)
-    assert (await told_after(dispatcher.engine.database, 2)).events == []
+    assert (await events_after(dispatcher.engine.database, 2)).events == []
 
 
 async def test_nothing_is_shown_past_a_transaction_that_is_still_open(dispatcher):
     async with dispatcher.engine.database.transaction() as session:
         await session.fetch("select pg_current_xact_id()")
         await a.a_completed_task(dispatcher)
-        assert (await told_after(dispatcher.engine.database, 1)).events == []
+        assert (await events_after(dispatcher.engine.database, 1)).events == []
     assert await kinds(dispatcher) == ["task.started", "task.completed"]
 
 

@@ -7,7 +7,7 @@ from tests.core.flows import a_flow
 from tests.engine.test_observe import until_settled
 from tests.net.receiver import receiving
 
-from holdfast.engine.queries.events import event_tail, position, run_events_after, told_after
+from holdfast.engine.queries.events import event_tail, events_after, position, run_events_after
 from holdfast.engine.queries.metrics import Measure
 from holdfast.engine.webhooks.commands import add_webhook, show_webhook
 from holdfast.engine.webhooks.deliver import deliver_webhooks_once
@@ -71,7 +71,7 @@ async def test_far_behind_in_a_crowd_a_reader_goes_on_in_bounded_steps_and_misse
     for database in (engine.database, engine.of(QUIET).database):
         found, cursor, steps, is_all = [], tail, 0, False
         while not is_all:
-            page = await told_after(database, QUIET, cursor)
+            page = await events_after(database, QUIET, cursor)
             found, cursor, steps, is_all = found + page.events, page.cursor, steps + 1, page.is_all
         assert [event.task_id for event in found] == [mine.task_id]
         assert steps == 6 and position(cursor) >= last

@@ -17,7 +17,7 @@ from holdfast.core.tasks.outcome import Failed
 from holdfast.engine.engine import Engine
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.engine.maintenance.retention import retain_once
-from holdfast.engine.queries.events import told_after
+from holdfast.engine.queries.events import events_after
 from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
 from holdfast.engine.schedules.fire import schedule_once
 from holdfast.store.database import LockTimeouts
@@ -346,7 +346,7 @@ async def test_events_tell_what_became_of_slots(dispatcher, clock, engine):
         ("schedule.skipped", "hourly", "overlap", 1),
     ]
     await until_settled(dispatcher)
-    (fired,) = [one for one in (await told_after(engine.database, 1)).events if one.kind == "schedule.fired"]
+    (fired,) = [one for one in (await events_after(engine.database, 1)).events if one.kind == "schedule.fired"]
     assert fired.task_id == (await dispatcher.schedules.slots())[1].task_id
 
 

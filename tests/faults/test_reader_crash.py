@@ -14,7 +14,7 @@ from tests.own_server import OwnServer
 
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.engine import Engine
-from holdfast.engine.queries.events import START, event_tail, run_events_after, told_after
+from holdfast.engine.queries.events import START, event_tail, events_after, run_events_after
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import remove_home, throw_away_home
@@ -65,12 +65,12 @@ async def test_a_reader_misses_nothing_that_is_told_after_the_crash(server, engi
     dispatcher = Dispatcher(engine)
     await a.a_completed_task(dispatcher)
     ahead = await _forget_some(engine)
-    page = await told_after(engine.database, 1, START)
+    page = await events_after(engine.database, 1, START)
     assert page.is_all and len(page.events) == 2
     cursor = page.cursor if where == "read to the end" else await event_tail(engine.database)
     await _crash(server, engine, ahead)
     await a.a_completed_task(dispatcher)
-    told = (await told_after(engine.database, 1, cursor)).events
+    told = (await events_after(engine.database, 1, cursor)).events
     assert [event.kind for event in told] == ["task.started", "task.completed"]
 
 

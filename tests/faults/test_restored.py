@@ -21,7 +21,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, held_by
 from holdfast.engine.limits.queues import list_queues
 from holdfast.engine.queries.checkup import check_up
-from holdfast.engine.queries.events import event_tail, told_after
+from holdfast.engine.queries.events import event_tail, events_after
 from holdfast.engine.queries.verify import verify
 from holdfast.engine.webhooks.commands import add_webhook, show_webhook
 from holdfast.engine.webhooks.deliver import deliver_webhooks_once
@@ -71,7 +71,7 @@ async def completed(dispatcher, number=1, worker="first"):
 
 
 async def kinds_after(engine, cursor):
-    return [event.kind for event in (await told_after(engine.database, 1, cursor)).events]
+    return [event.kind for event in (await events_after(engine.database, 1, cursor)).events]
 
 
 async def completed_count(engine):

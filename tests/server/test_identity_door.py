@@ -18,7 +18,7 @@ from holdfast.engine.identity import tokens
 from holdfast.errors import InvalidSettings
 from holdfast.server.app import ENDPOINTS, application, listening, serving
 from holdfast.server.auth.caller import Access
-from holdfast.server.auth.client_address import neighbourhood
+from holdfast.server.auth.client_address import throttle_key
 from holdfast.server.auth.login_throttle import LATE_MAX
 from holdfast.server.auth.trusted_proxies import Proxies
 from holdfast.server.endpoint import Endpoint, ServerState, reply, route
@@ -227,7 +227,7 @@ class TestPatience:
     ],
 )
 def test_addresses_are_counted_by_neighbourhood(peer, counted):
-    assert neighbourhood(peer) == counted
+    assert throttle_key(peer) == counted
 
 
 def asked_by(peer: str, *forwarded: str) -> Request:

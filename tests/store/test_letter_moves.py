@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.core.dead_letters.dead_letter import TRANSITIONS, LetterState
+from holdfast.core.dead_letters.dead_letter import TRANSITIONS, DeadLetterState
 from holdfast.store.statements import statements
 
 _TO = re.compile(r"update holdfast\.dead_letter d\s+set state = '(\w+)'")
@@ -18,16 +18,16 @@ TOLD = {
     "ignore_letters": {"open", "retry_requested", "retrying"},
 }
 """Where one statement does two things, what the one that moves starts from."""
-THROUGH = {"send_letters": LetterState.RETRY_REQUESTED}
+THROUGH = {"send_letters": DeadLetterState.RETRY_REQUESTED}
 """Where one statement makes two moves, what lies between."""
 
 
-def moves(name: str) -> set[tuple[LetterState, LetterState]]:
+def moves(name: str) -> set[tuple[DeadLetterState, DeadLetterState]]:
     """Where from and where to a statement moves letters."""
     text = statements()[name].text
-    [to] = {LetterState(state) for state in _TO.findall(text)}
+    [to] = {DeadLetterState(state) for state in _TO.findall(text)}
     through = THROUGH.get(name, to)
-    return {(LetterState(state), through) for state in from_states(name, text)} | ({(through, to)} - {(to, to)})
+    return {(DeadLetterState(state), through) for state in from_states(name, text)} | ({(through, to)} - {(to, to)})
 
 
 def from_states(name: str, text: str) -> set[str]:

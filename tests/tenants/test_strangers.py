@@ -40,7 +40,7 @@ from holdfast.engine.lifecycle.tasks.retry import retry
 from holdfast.engine.limits import queues
 from holdfast.engine.limits.breakers import show_breaker, steer
 from holdfast.engine.queries import dead_letters, schedules, task_detail, tasks, workers
-from holdfast.engine.queries.events import event_tail, run_events_after, told_after
+from holdfast.engine.queries.events import event_tail, events_after, run_events_after
 from holdfast.engine.queries.explain_run import why, why_node, why_run
 from holdfast.engine.queries.runs import show_run
 from holdfast.engine.queries.task_snapshot import capture
@@ -227,7 +227,7 @@ async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
 async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     e, tenant = asking, asking.tenant_id
     assert await tasks.list_tasks(e.database, tenant) == []
-    assert (await told_after(e.database, tenant, "0:0:0")).events == []
+    assert (await events_after(e.database, tenant, "0:0:0")).events == []
     assert await dead_letters.dead_groups(e.database, tenant) == []
     assert await queues.list_queues(e.database, tenant) == []
     assert await schedules.list_schedules(e.database, tenant) == []
@@ -241,7 +241,7 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
     # Events show once every older transaction of the server is over, also those of databases next door.
     found = []
     while not found:
-        found = (await told_after(asking.database, asking.tenant_id, cursor)).events
+        found = (await events_after(asking.database, asking.tenant_id, cursor)).events
     assert [one.task_id for one in found] == [lease.task_id]
 
 

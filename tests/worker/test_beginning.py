@@ -13,7 +13,7 @@ from tests.worker.servers import LossyWay
 from holdfast.errors import Forbidden, Unauthorized, Unavailable
 from holdfast.settings.settings import Settings
 from holdfast.store.database import Database
-from holdfast.worker.runtime.startup_retry import once_there
+from holdfast.worker.runtime.startup_retry import retry_until_available
 from holdfast.worker.supervisor import supervisor
 from holdfast.worker.transport.http import fetch_terms
 
@@ -57,7 +57,7 @@ def quick(monkeypatch):
     ],
 )
 async def test_who_is_away_is_asked_again(error):
-    assert await once_there(Refusing(error, error), seconds_max=60) == "here"
+    assert await retry_until_available(Refusing(error, error), seconds_max=60) == "here"
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ async def test_who_is_away_is_asked_again(error):
 )
 async def test_a_mistake_is_told_at_once(error):
     with pytest.raises(type(error)):
-        await once_there(Refusing(error), seconds_max=60)
+        await retry_until_available(Refusing(error), seconds_max=60)
 
 
 async def test_each_cause_is_logged_once(caplog):
     full = Unavailable("It is full.", code="database_unreachable")
-    assert await once_there(Refusing(away(), away(), full, full), seconds_max=60) == "here"
+    assert await retry_until_available(Refusing(away(), away(), full, full), seconds_max=60) == "here"
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [line.partition(".")[0] for line in said] == ["It does not answer", "It is full"]
 
@@ -88,7 +88,7 @@ async def test_each_cause_is_logged_once(caplog):
 async def test_waiting_ends_with_its_time_and_with_a_stop():
     for options in ({"seconds_max": 0}, {"seconds_max": 60, "is_over": lambda: True}):
         with pytest.raises(Unavailable):
-            await once_there(Refusing(away()), **options)
+            await retry_until_available(Refusing(away()), **options)
 
 
 @contextlib.asynccontextmanager
@@ -124,19 +124,19 @@ async def test_somebody_else_at_the_address_is_no_server_to_wait_for(answer, is_
 
     async with answering(answer) as url:
         with pytest.raises(Unavailable):
-            await once_there(ask, seconds_max=0.05)
+            await retry_until_available(ask, seconds_max=0.05)
     assert (len(tries) == 1) == is_lasting
 
 
 async def test_a_database_that_is_not_there_is_told_at_once(holdfast_url):
     nowhere = holdfast_url.replace("/holdfast_test_", "/nobody_made_")
     with pytest.raises(Unavailable, match="does not exist"):
-        await once_there(Database(nowhere).open, seconds_max=60)
+        await retry_until_available(Database(nowhere).open, seconds_max=60)
 
 
 async def test_workers_that_start_while_their_server_is_away_wait_for_it(http_server, times):
     def begin(url):
-        with supervisor._dispatcher(Settings(env="local", url=url), False, None) as (_, settings, _repairs):
+        with supervisor._open_maintenance(Settings(env="local", url=url), False, None) as (_, settings, _repairs):
             return settings.worker.lease_seconds
 
     answers = iter([True])

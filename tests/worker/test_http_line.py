@@ -18,8 +18,8 @@ from holdfast.worker.runtime.exchange_loop import share_of
 from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.http_maintenance import HttpMaintenance
-from holdfast.worker.transport.contract import Listening, Signing
-from holdfast.worker.transport.http import FLIGHTS, HttpTransport, fetch_terms
+from holdfast.worker.transport.contract import SignOn, WorkerCallbacks
+from holdfast.worker.transport.http import CONCURRENT_EXCHANGES, HttpTransport, fetch_terms
 from holdfast.worker.transport.http_connection import HttpConnection, Server
 
 PATIENT = {"lease_seconds": 10.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.2, "shutdown_seconds": 20.0}
@@ -77,7 +77,7 @@ async def test_every_second_answer_may_get_lost(http_server, running_worker, cli
 
 @pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("times", [PATIENT], ids=["patient"])
-@pytest.mark.parametrize("slots", [10, FLIGHTS * BATCH_SHARED_MIN], ids=["two", "many"])
+@pytest.mark.parametrize("slots", [10, CONCURRENT_EXCHANGES * BATCH_SHARED_MIN], ids=["two", "many"])
 @pytest.mark.parametrize("is_first_lost", [True, False])
 async def test_a_lost_answer_costs_nothing_of_the_exchanges_beside_it(
     http_server, running_worker, client_of, settings, is_first_lost, slots
@@ -138,11 +138,11 @@ async def test_a_few_exchanges_are_under_way_at_once(http_server, running_worker
         if path != "/internal/exchange" or (b'"completions":' not in body and not under_way):
             return
         under_way += 1
-        if under_way == FLIGHTS:
+        if under_way == CONCURRENT_EXCHANGES:
             all_are.set()
         await asyncio.wait_for(all_are.wait(), 20)
 
-    slots = FLIGHTS * BATCH_SHARED_MIN
+    slots = CONCURRENT_EXCHANGES * BATCH_SHARED_MIN
     app = an_app(work)
     async with LossyWay(http_server().url, lambda _: False, holds) as way, client_of(app) as client:
         tasks = await client.enqueue_many("local.work", [{"n": n} for n in range(10 * slots)])
@@ -321,9 +321,11 @@ async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_othe
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         line = HttpTransport(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", settings)
         about = {"name": "w", "version": "", "actions": {}, "pulled": [], "flows": {}, "queues": None, "slots": 1}
-        listening = Listening(notify=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1, beat=lambda: None)
-        await line.sign_on(Signing(**about, schedules=(), origin=""), listening)
-        line.stand_by(is_free=True)
+        listening = WorkerCallbacks(
+            notify=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1, beat=lambda: None
+        )
+        await line.sign_on(SignOn(**about, schedules=(), origin=""), listening)
+        line.await_work(is_free=True)
         await asyncio.wait_for(rung.wait(), 20)
         line.drop()
         await line.sign_off(is_idle=False)

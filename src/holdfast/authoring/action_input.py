@@ -62,7 +62,7 @@ def readable(hint: Any) -> Any:
     return hint
 
 
-def unmakeable(hint: Any) -> type | None:
+def undecodable_class(hint: Any) -> type | None:
     """Return a class that a value of this type requires and that no JSON can become; None if there is none."""
     if _is_plain(hint):
         return None
@@ -80,7 +80,7 @@ def unmakeable(hint: Any) -> type | None:
         for inner in _parts(of):
             yield from classes(inner)
 
-    return next((kind for kind in classes(look.type_info(hint)) if not _is_makeable(kind)), None)
+    return next((kind for kind in classes(look.type_info(hint)) if not _is_decodable(kind)), None)
 
 
 def _parts(of: Any) -> Iterable[Any]:
@@ -91,7 +91,7 @@ def _parts(of: Any) -> Iterable[Any]:
     return [one for one in (*single, *getattr(of, "item_types", ()), *getattr(of, "types", ())) if one is not None]
 
 
-def _is_makeable(kind: type) -> bool:
+def _is_decodable(kind: type) -> bool:
     if not isinstance(kind, type):
         return True
     if issubclass(kind, PurePath) or callable(getattr(kind, "model_validate", None)):

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from holdfast.authoring.action_input import checker, hints_of, readable, reader, unmakeable
+from holdfast.authoring.action_input import checker, hints_of, readable, reader, undecodable_class
 from holdfast.core.flows.ports import Port
 from holdfast.errors import Invalid
 
@@ -158,7 +158,7 @@ def _type_of(function: Callable[..., Any], parameter: inspect.Parameter, hint: A
     """
     try:
         kind = readable(hint)
-        strange = unmakeable(kind) if parameter.default is parameter.empty else None
+        strange = undecodable_class(kind) if parameter.default is parameter.empty else None
     except (NameError, AttributeError) as error:
         text = f"takes {parameter.name!r} of a type with an annotation that cannot be looked up: {error}"
         raise _refused(function, text, "Import what it names where the module runs.") from error

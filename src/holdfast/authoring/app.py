@@ -298,7 +298,7 @@ class App:
 
         rules = PolicyOverrides(
             retries=retry_enabled,
-            opens_letters=dead_letter_enabled,
+            opens_dead_letters=dead_letter_enabled,
             max_attempts=max_attempts,
             default_timeout_seconds=default_timeout_seconds,
         )

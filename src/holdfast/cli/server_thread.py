@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SESSIONS_MAX = 8
 
 
-class ServerBeside:
+class ServerThread:
     """The HTTP API in a thread. `start` returns the URL or raises; `close` ends it."""
 
     def __init__(self, database_url: str, settings: Settings) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX
 from holdfast.engine.lifecycle.dead_letters import commands as dead_letter_commands
 from holdfast.engine.lifecycle.dead_letters.reinject import Reinjected, reinject_once
-from holdfast.engine.queries.dead_letters import GroupView, LetterView, dead_groups, list_letters
+from holdfast.engine.queries.dead_letters import DeadLetterView, GroupView, dead_groups, list_letters
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -26,7 +26,7 @@ class DeadLetters:
         engine = self._client.engine
         return await dead_groups(engine.database, engine.tenant_id)
 
-    async def list(self, *, group: str | None = None, limit: int = 50) -> list[LetterView]:
+    async def list(self, *, group: str | None = None, limit: int = 50) -> list[DeadLetterView]:
         """List the newest dead letters, of one group or all."""
         engine = self._client.engine
         return await list_letters(engine.database, engine.tenant_id, fingerprint=group, limit=limit)

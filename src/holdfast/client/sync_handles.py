@@ -18,7 +18,7 @@ from holdfast.engine.datasets.declare import CommitView, Generation, GenerationV
 from holdfast.engine.effects.gate import EffectView
 from holdfast.engine.lifecycle.dead_letters.reinject import Reinjected
 from holdfast.engine.lifecycle.runs.commands import PlannedRetry
-from holdfast.engine.queries.dead_letters import GroupView, LetterView
+from holdfast.engine.queries.dead_letters import DeadLetterView, GroupView
 from holdfast.engine.queries.events import START
 from holdfast.engine.queries.runs import RunView
 from holdfast.engine.queries.task_detail import TaskView
@@ -152,7 +152,7 @@ class SyncDeadLetters:
     def groups(self) -> builtins.list[GroupView]:
         return self._client.finished(self._dead.groups())
 
-    def list(self, *, group: str | None = None, limit: int = 50) -> builtins.list[LetterView]:
+    def list(self, *, group: str | None = None, limit: int = 50) -> builtins.list[DeadLetterView]:
         return self._client.finished(self._dead.list(group=group, limit=limit))
 
     def redrive(self, task_id: str, *, reason: str, dispatches: int = DISPATCHES_MAX, actor: str = "client") -> int:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.core.tasks.backoff import backoff_seconds
-from holdfast.core.tasks.retry_after import asked_delay
+from holdfast.core.tasks.retry_after import requested_delay
 
 KINDS = frozenset(
     f"{noun}.{verb}"
@@ -83,7 +83,7 @@ def after_failure(
         jitter_factor=0.2,
         jitter=jitter,
     )
-    asked = asked_delay(retry_after, sent_at=None) if retry_after else None
+    asked = requested_delay(retry_after, sent_at=None) if retry_after else None
     if asked is not None:
         pause = max(pause, min(asked, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
     return RetryDelivery(seconds=pause)

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from holdfast.core.health.liveness import silent_seconds
 from holdfast.core.tasks.policy import PolicyDefaults, RetryPolicy
-from holdfast.engine.epoch import look_at_server
+from holdfast.engine.epoch import check_server
 from holdfast.engine.failure_log import FailureLog
 from holdfast.engine.identity.tenants import find_tenant
 from holdfast.net.server_url import database_url
@@ -84,7 +84,7 @@ class Engine:
 
     async def _watch(self) -> None:
         """Check every new connection from now on for a change of the database server."""
-        self.database.watch.look = look_at_server
+        self.database.watch.look = check_server
         self.database.watch.on_change(self._forget)
         await self.look()
 

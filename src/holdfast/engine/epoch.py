@@ -15,7 +15,7 @@ from holdfast.store.database import Session
 from holdfast.store.server_identity import ServerEpoch
 from holdfast.store.statements import sql
 
-_LOOK = sql("look_at_server")
+_LOOK = sql("check_server")
 _PREPARE = sql("prepare_epoch")
 _BEGIN = sql("begin_epoch")
 _IDENTITIES = sql("epoch_identities")
@@ -32,7 +32,7 @@ CAUSES = {
 }
 
 
-async def look_at_server(session: Session, known: int) -> ServerEpoch:
+async def check_server(session: Session, known: int) -> ServerEpoch:
     """Return the epoch of the server behind a session; begin a new epoch if this process is the first to detect a
     change."""
     row = await session.fetchrow(_LOOK, known)

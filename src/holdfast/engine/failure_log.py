@@ -61,7 +61,7 @@ class FailureLog:
             ),
         )
 
-    def tell_all(self, catalog: Catalog, reports: Iterable[Report], refused: Iterable[Refusal] = ()) -> None:
+    def publish_all(self, catalog: Catalog, reports: Iterable[Report], refused: Iterable[Refusal] = ()) -> None:
         """Log the attempts whose lanes and policies the catalog knows. Refused reports are skipped: they decided
         nothing."""
         losers = {(one.task_id, one.attempt) for one in refused}

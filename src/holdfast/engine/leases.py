@@ -107,7 +107,7 @@ class Settled(msgspec.Struct, frozen=True):
         return Settled(self.accepted, self.refused, self.notifications.less(one.lane_id for one in claimed))
 
 
-def patience_of(lease_seconds: float) -> LockTimeouts:
+def lock_timeouts_for(lease_seconds: float) -> LockTimeouts:
     """Return the lock and idle timeouts of a settling transaction. They are well below the lease, because the leases
     that it settles cannot be renewed meanwhile."""
     return LockTimeouts(lock_seconds=lease_seconds / 4, idle_seconds=lease_seconds)

@@ -45,11 +45,11 @@ class EffectStore(ABC):
     async def ask(self, sender: Sender, request: Request) -> Answer:
         """Execute a request of a running attempt, under its lease."""
 
-    def asked_here(self, sender: Sender) -> Ask:
+    def request_on_loop(self, sender: Sender) -> Ask:
         """Return the request function for code on the worker's event loop and for requests of isolated processes."""
         return lambda request: self.ask(sender, request)
 
-    def asked_from_a_thread(self, sender: Sender) -> Ask:
+    def request_from_thread(self, sender: Sender) -> Ask:
         """Return the request function for code in a thread. It blocks that thread, so awaiting it never suspends."""
         loop = asyncio.get_running_loop()
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import json_codec
-from holdfast.core.tasks.failure import clipped
+from holdfast.core.tasks.failure import storable_text
 from holdfast.engine.leases import Claimed
 from holdfast.errors import Invalid
 
@@ -102,7 +102,7 @@ def encoded_note(detail: dict[str, Any]) -> str:
     try:
         return json_codec.encode(detail, bytes_max=NOTE_BYTES_MAX, what="note").decode()
     except Invalid as error:
-        plain = {"message": clipped(str(detail.get("message", "")), NOTE_BYTES_MAX // 4), "left_out": str(error)}
+        plain = {"message": storable_text(str(detail.get("message", "")), NOTE_BYTES_MAX // 4), "left_out": str(error)}
         return json_codec.encode(plain, bytes_max=NOTE_BYTES_MAX, what="note").decode()
 
 

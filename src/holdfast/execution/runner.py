@@ -114,7 +114,7 @@ class Runner:
         except asyncio.CancelledError:
             if held.task is not None:
                 held.task.uncancel()
-            return verdict_of(held)
+            return outcome_of_stop(held)
         except TimeoutError as error:
             # The action may raise TimeoutError for its own reasons.
             is_ours = limit is not None and limit.expired()
@@ -186,7 +186,7 @@ class Runner:
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         return replace(
             context,
-            _effect_runner=effect_runner.awaited(self._effect_store.asked_here(sender)),
+            _effect_runner=effect_runner.awaited(self._effect_store.request_on_loop(sender)),
             _dataset=self._datasets(held, is_awaited=True),
         )
 
@@ -212,14 +212,18 @@ class Runner:
         assert held.stop is not None
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
-        ask = self._effect_store.asked_from_a_thread(sender) if is_blocking else self._effect_store.asked_here(sender)
+        ask = (
+            self._effect_store.request_from_thread(sender)
+            if is_blocking
+            else self._effect_store.request_on_loop(sender)
+        )
         return EffectRunner(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
 
 
 _NO_OUTPUT = Completed(b"null")
 
 
-def verdict_of(held: RunningAttempt) -> Outcome:
+def outcome_of_stop(held: RunningAttempt) -> Outcome:
     """Return the outcome of an attempt that was cancelled from outside, by the recorded reason."""
     if held.verdict == CANCELED:
         return Canceled()

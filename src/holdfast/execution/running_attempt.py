@@ -37,7 +37,7 @@ class PolicyOverrides(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's restrictions of its tasks' policies. They can only reduce what a policy allows."""
 
     retries: bool = True
-    opens_letters: bool = True
+    opens_dead_letters: bool = True
     max_attempts: int | None = None
     default_timeout_seconds: float | None = None
 

@@ -187,11 +187,13 @@ class Launching:
         """
         for name in await self._names():
             if name not in self._tending:
-                self._tending[name] = asyncio.create_task(self._tend_apart(name), name=f"holdfast-tend-{name}")
+                self._tending[name] = asyncio.create_task(
+                    self._supervise_in_background(name), name=f"holdfast-tend-{name}"
+                )
         await launching.tidy_launches(self._database)
         return len(self._tending)
 
-    async def _tend_apart(self, name: str) -> None:
+    async def _supervise_in_background(self, name: str) -> None:
         try:
             await self._tend(name)
         except ANY_DB_ERROR as error:

@@ -38,7 +38,7 @@ def is_here(url: str) -> bool:
         return False
 
 
-def require_private_way(url: str) -> None:
+def require_secure_url(url: str) -> None:
     """Refuse to send a token over an unencrypted connection to another machine."""
     if not (url.lower().startswith("https://") or is_here(url)):
         raise InvalidSettings(

@@ -8,7 +8,7 @@ UNACKNOWLEDGED_SECONDS = 5
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_PAUSE_SECONDS, KEEPALIVE_COUNT = 2, 1, 3
 
 
-def notice_partitions(sock: socket.socket | None) -> None:
+def detect_partitions(sock: socket.socket | None) -> None:
     """Fail a TCP connection whose peer acknowledges nothing: data for five seconds, or keep-alive probes while idle.
 
     A worker must detect a partition within a lease, and use a fresh connection when the network is back: on an old one

@@ -17,7 +17,7 @@ from holdfast.engine.lifecycle.dead_letters.requeue import Requeued
 from holdfast.engine.lifecycle.tasks import delete
 from holdfast.engine.lifecycle.tasks.delete import Deleted
 from holdfast.engine.queries import dead_letters
-from holdfast.engine.queries.dead_letters import UNRESOLVED, GroupView, LetterView
+from holdfast.engine.queries.dead_letters import UNRESOLVED, DeadLetterView, GroupView
 from holdfast.engine.queries.pages import moment_of, younger
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.operations.context import OperationContext
@@ -35,7 +35,7 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[GroupView]
 
 
-class ListLetters(Request, frozen=True, kw_only=True):
+class ListDeadLetters(Request, frozen=True, kw_only=True):
     """Filters; by default only unresolved dead letters are listed. `before` is the `next` of the previous page."""
 
     state: list[str] = msgspec.field(default_factory=list)
@@ -47,12 +47,12 @@ class ListLetters(Request, frozen=True, kw_only=True):
     limit: Limit = PAGE
 
 
-class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
-    letters: list[LetterView]
+class DeadLetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    letters: list[DeadLetterView]
     next: str | None
 
 
-class OfLetter(Request, frozen=True, kw_only=True):
+class DeadLetterRequest(Request, frozen=True, kw_only=True):
     dead_letter_id: str
 
 
@@ -147,7 +147,7 @@ class DeleteGroup(Request, frozen=True, kw_only=True):
     reason: str
 
 
-class ExportLetters(Request, frozen=True, kw_only=True):
+class ExportDeadLetters(Request, frozen=True, kw_only=True):
     """`before` is the `next` of the previous page."""
 
     fingerprint: str | None = None
@@ -162,7 +162,7 @@ async def list_groups(context: OperationContext, request: ListGroups) -> GroupPa
 
 
 @operation("dead.list", "GET /api/v1/dead/letters", Access.VIEWER)
-async def list_letters(context: OperationContext, request: ListLetters) -> LetterPage:
+async def list_letters(context: OperationContext, request: ListDeadLetters) -> DeadLetterPage:
     """Lists dead letters, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
         context.database,
@@ -174,11 +174,11 @@ async def list_letters(context: OperationContext, request: ListLetters) -> Lette
         limit=rows_of(request.limit),
     )
     rows, is_end = younger(rows, lambda row: row.opened_at, await moment_of(context.database, request.since))
-    return LetterPage(letters=rows, next=None if is_end else _text(following))
+    return DeadLetterPage(letters=rows, next=None if is_end else _text(following))
 
 
 @operation("dead.show", "GET /api/v1/dead/letters/{dead_letter_id}", Access.VIEWER)
-async def show_letter(context: OperationContext, request: OfLetter) -> LetterView:
+async def show_letter(context: OperationContext, request: DeadLetterRequest) -> DeadLetterView:
     """Shows one dead letter with its task's input and traceback."""
     return await dead_letters.show_letter(context.database, context.tenant_id, _number(request.dead_letter_id))
 
@@ -334,7 +334,7 @@ async def delete_group(context: OperationContext, request: DeleteGroup) -> Delet
 
 
 @operation("dead.export", "GET /api/v1/dead/export", Access.OPERATOR)
-async def export_letters(context: OperationContext, request: ExportLetters) -> LetterPage:
+async def export_letters(context: OperationContext, request: ExportDeadLetters) -> DeadLetterPage:
     """Returns dead letters with their inputs, newest first, in pages."""
     rows, following = await dead_letters.letter_page(
         context.database,
@@ -345,7 +345,7 @@ async def export_letters(context: OperationContext, request: ExportLetters) -> L
         limit=ROWS_MAX,
         with_input=True,
     )
-    return LetterPage(letters=rows, next=_text(following))
+    return DeadLetterPage(letters=rows, next=_text(following))
 
 
 def _text(following: int | None) -> str | None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.errors import HoldfastError, NotFound, Unauthorized, Unavailable
-from holdfast.net.server_url import is_here, require_private_way
+from holdfast.net.server_url import is_here, require_secure_url
 from holdfast.operations.http_errors import error_of
 from holdfast.operations.operation import Operation, Q
 
@@ -141,7 +141,7 @@ def _query(plain: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 def _headers(url: str, token: str | None, dev_user: str | None) -> dict[str, str]:
     headers = {"accept": "application/json"}
     if token is not None:
-        require_private_way(url)
+        require_secure_url(url)
         headers["authorization"] = f"Bearer {token}"
     elif dev_user is not None and is_here(url):
         headers[DEV_HEADER] = dev_user

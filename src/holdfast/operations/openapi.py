@@ -57,7 +57,7 @@ def document() -> dict[str, Any]:
         name = f"execution.retry{'_dashboard' if path.startswith('/dashboard') else ''}"
         paths[path] = {"post": retry | {"operationId": name, "tags": ["execution"], "responses": answer}}
     paths[EVENTS] = {"get": _events()}
-    return enclosed(paths, components, "The operator's API.")
+    return openapi_document(paths, components, "The operator's API.")
 
 
 def with_items(schema: Any) -> None:
@@ -72,7 +72,7 @@ def with_items(schema: Any) -> None:
             with_items(part)
 
 
-def enclosed(paths: dict[str, dict[str, Any]], schemas: dict[str, Any], description: str) -> dict[str, Any]:
+def openapi_document(paths: dict[str, dict[str, Any]], schemas: dict[str, Any], description: str) -> dict[str, Any]:
     """Return paths and schemas as one document, with the parts that all documents share."""
     return {
         "openapi": "3.1.0",

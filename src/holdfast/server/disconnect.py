@@ -16,7 +16,7 @@ from holdfast.server.endpoint import ApiRequest
 T = TypeVar("T")
 
 
-async def while_here(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
+async def until_disconnect(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of `work`, unless the worker that sent the request disconnects first."""
     try:
         with asked.server_state.streams.wait(asked.caller):
@@ -25,7 +25,7 @@ async def while_here(asked: ApiRequest, work: Coroutine[Any, Any, T]) -> T:
         work.close()
 
 
-async def while_open(asked: ApiRequest, work: Coroutine[Any, Any, T], in_vain: T) -> T:
+async def until_disconnect_or_close(asked: ApiRequest, work: Coroutine[Any, Any, T], in_vain: T) -> T:
     """Return the result of `work` for any other caller, within its limit of waits; `in_vain` if the server stops."""
     streams, closing = asked.server_state.streams, asked.server_state.closing
     try:

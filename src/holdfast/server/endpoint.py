@@ -99,15 +99,15 @@ class ApiRequest:
         """Return the body as `kind`. Raise `Invalid` if it is too large, too slow, not JSON, or of another type."""
         return await read_body(self.request, kind, bytes_max=bytes_max)
 
-    async def require_welcome(self) -> None:
+    async def require_valid_credentials(self) -> None:
         """Raise `Unauthorized` or `Forbidden` if the caller's credentials are no longer valid. For long responses."""
         if await self.server_state.authenticator.caller(self.request) != self.caller:
             raise Unauthorized("This token is for something else by now.", advice="Ask again.")
 
-    async def is_still_welcome(self) -> bool:
+    async def has_valid_credentials(self) -> bool:
         """Return whether the caller's credentials are still valid. For streams."""
         try:
-            await self.require_welcome()
+            await self.require_valid_credentials()
         except (Unauthorized, Forbidden):
             return False
         return True

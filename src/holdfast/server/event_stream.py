@@ -55,7 +55,7 @@ async def _stream(asked: ApiRequest, given: str | None) -> AsyncIterator[bytes]:
         yield b": connected\n\n"
         while not closing.is_set():
             if time.monotonic() - asked_at > alive_seconds:
-                if not await asked.is_still_welcome():
+                if not await asked.has_valid_credentials():
                     return
                 asked_at = time.monotonic()
             changed = follower.changed

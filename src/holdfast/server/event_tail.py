@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.queries.event_subjects import EventPlace, places_of
-from holdfast.engine.queries.events import Event, cursor_of, event_tail, position, told_after
+from holdfast.engine.queries.event_subjects import EventContext, contexts_of
+from holdfast.engine.queries.events import Event, cursor_of, event_tail, events_after, position
 from holdfast.store.database import ANY_DB_ERROR
 
 log = logging.getLogger("holdfast.server")
@@ -55,12 +55,12 @@ class Follower:
 
     async def read(self, cursor: str) -> EncodedPage:
         """Return the events after a cursor."""
-        found = await told_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
+        found = await events_after(self._engine.database, self._tenant_id, cursor, limit=BATCHES)
         end = cursor
         if found.events:
             xid, seq, _ = cursor_of(found.events[-1].cursor)
             end = f"{xid}:{seq}"
-        places = await places_of(self._engine.database, found.events)
+        places = await contexts_of(self._engine.database, found.events)
         lines = b"".join(map(told, found.events, places))
         return EncodedPage(cursor, lines, end, found.cursor, found.is_all)
 
@@ -139,7 +139,7 @@ class EventTail:
             follower.wake()
 
 
-def told(event: Event, place: EventPlace) -> bytes:
+def told(event: Event, place: EventContext) -> bytes:
     """Encode an event as a server-sent event."""
     data = {
         "at": event.at,

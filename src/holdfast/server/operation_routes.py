@@ -14,7 +14,7 @@ from holdfast.operations.context import OperationContext, perform
 from holdfast.operations.idempotency import with_key
 from holdfast.operations.operation import Operation, Request
 from holdfast.operations.registry import OPERATIONS
-from holdfast.server.disconnect import while_open
+from holdfast.server.disconnect import until_disconnect_or_close
 from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 
@@ -34,7 +34,7 @@ def endpoint(operation: Operation[Any, Any]) -> Endpoint:
             request, once = with_key(operation, request, key, client.engine.tenant_id)
             doing = perform(operation, OperationContext(client, asked.caller.actor, once), request)
             if operation.in_vain is not None:
-                doing = while_open(asked, doing, operation.in_vain(request))
+                doing = until_disconnect_or_close(asked, doing, operation.in_vain(request))
             found = await doing
         return reply(found, operation.status)
 

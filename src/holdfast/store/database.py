@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from holdfast.errors import Unavailable
-from holdfast.net.sockets import notice_partitions
+from holdfast.net.sockets import detect_partitions
 from holdfast.store.errors import (
     ANY_DB_ERROR,
     BAD_CREDENTIALS,
@@ -297,7 +297,7 @@ class Database:
             connection = await self._connected(options)
         except (*CONNECTION_LOST, TimeoutError, asyncpg.PostgresError, ValueError, OverflowError) as error:
             raise unreachable(self.url, error) from error
-        notice_partitions(connection._transport.get_extra_info("socket"))
+        detect_partitions(connection._transport.get_extra_info("socket"))
         try:
             await self.watch.greet(Session(connection))
         except BaseException as error:

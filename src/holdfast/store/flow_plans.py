@@ -14,7 +14,7 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.core.flows.graph import FlowDefinition
-from holdfast.core.flows.graph_json import SHAPE_ERRORS, edge_of, input_of, node_of, shapeless
+from holdfast.core.flows.graph_json import SHAPE_ERRORS, edge_of, input_of, node_of, shape_error
 from holdfast.core.flows.nodes import Edge, Node, NodeKind, TriggerRule
 from holdfast.core.flows.plan import PlainEdge, Plan
 
@@ -61,7 +61,7 @@ def read_plan(stored: bytes) -> Plan:
             read=_unfolding(stored) if is_giant else partial(_definition, stored),
         )
     except (*SHAPE_ERRORS, msgspec.MsgspecError) as error:
-        raise shapeless(error) from error
+        raise shape_error(error) from error
 
 
 def _definition(stored: bytes) -> FlowDefinition:
@@ -126,7 +126,7 @@ def _node(stored: msgspec.Raw) -> Node:
     try:
         return node_of(msgspec.json.decode(stored))
     except SHAPE_ERRORS as error:
-        raise shapeless(error) from error
+        raise shape_error(error) from error
 
 
 def _edges(stored: Iterable[msgspec.Raw]) -> Iterator[PlainEdge]:

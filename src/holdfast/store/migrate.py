@@ -75,14 +75,14 @@ async def migrate(database: Database, migrations: Sequence[Migration] | None = N
     session = await database.connect()
     try:
         wanted = known() if migrations is None else migrations
-        applied = [migration for migration in wanted if await _patiently(partial(_apply, session, migration))]
-        await _patiently(partial(_secure, session))
+        applied = [migration for migration in wanted if await _with_retries(partial(_apply, session, migration))]
+        await _with_retries(partial(_secure, session))
         return applied
     finally:
         await session.close()
 
 
-async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
+async def _with_retries(step: Callable[[], Awaitable[T]]) -> T:
     """Repeat a step that could not get its locks because of running workers: it takes all of them or none."""
     for left in reversed(range(TRIES_MAX)):
         try:

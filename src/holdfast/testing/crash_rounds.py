@@ -193,7 +193,7 @@ class _Runner(Runner):
         sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
         is_blocking = held.plan.action.isolation is Isolation.THREAD
         effect_store = self._engines_ledger
-        ask = effect_store.asked_from_a_thread(sender) if is_blocking else effect_store.asked_here(sender)
+        ask = effect_store.request_from_thread(sender) if is_blocking else effect_store.request_on_loop(sender)
         return _Crashable(self._round, ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._bytes_max)
 
 

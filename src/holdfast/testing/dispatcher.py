@@ -39,7 +39,7 @@ from holdfast.engine.limits.breakers import BreakerView, show_breaker, steer
 from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.limits.quotas import set_quota
 from holdfast.engine.publish import publish_and_propagate
-from holdfast.engine.queries.dead_letters import LetterView, list_letters
+from holdfast.engine.queries.dead_letters import DeadLetterView, list_letters
 from holdfast.engine.schedules.fire import schedule_once
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.database import Session
@@ -258,7 +258,7 @@ class Dispatcher:
         await publish_and_propagate(self.engine, moved.notifications)
         return moved.released
 
-    async def letters(self, task_id: str) -> list[LetterView]:
+    async def letters(self, task_id: str) -> list[DeadLetterView]:
         """Return the dead letters of a task, first to last."""
         found = await list_letters(self.engine.database, self.engine.tenant_id, task_id=int(task_id))
         return found[::-1]

@@ -36,7 +36,7 @@ class Runs:
     """The runs of one engine. Every node runs under `policy`, which has no retries by default."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+        self._open_maintenance = dispatcher
         self._engine = dispatcher.engine
         self.policy = RetryPolicy(max_retries=0)
         self._snapshots: dict[str, FlowSnapshot] = {}
@@ -44,7 +44,7 @@ class Runs:
     async def snapshot(self, flow: FlowDefinition) -> FlowSnapshot:
         """Store a flow; the flows that its nodes run must be stored before."""
         tasks = {node.action for node in flow.nodes if node.kind in (NodeKind.TASK, NodeKind.MAP)}
-        self._dispatcher.know(*tasks)
+        self._open_maintenance.know(*tasks)
         rules = {name: ActionRules(queue="default", priority=5, policy=self.policy) for name in tasks}
         kept = await snapshot_of(self._engine.catalog, self._engine.tenant_id, flow.validated(), rules, self._snapshots)
         self._snapshots[flow.name] = kept

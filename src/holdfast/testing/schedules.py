@@ -23,7 +23,7 @@ class Schedules:
     """The schedules of one engine. By default they fire `shop.charge` on every full hour of UTC."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+        self._open_maintenance = dispatcher
         self._engine = dispatcher.engine
 
     async def keep(
@@ -39,12 +39,12 @@ class Schedules:
     ) -> str:
         """Store a schedule, after declaring what it runs."""
         if flow is None:
-            self._dispatcher.know(action)
+            self._open_maintenance.know(action)
             await self._engine.catalog.declare(
                 self._engine.tenant_id, action, "default", RetryPolicy(max_retries=0), ""
             )
         else:
-            await self._dispatcher.runs.snapshot(flow)
+            await self._open_maintenance.runs.snapshot(flow)
         if "every_seconds" not in fields:
             fields = {"cron": "0 * * * *"} | fields
         draft = ScheduleDraft(

@@ -9,7 +9,7 @@ import asyncpg
 from tests.core.flows import a_flow
 from tests.guards.checks.stage import OTHER_TENANT_ID, Stage, another_tenant, check, refuses
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, TRANSITIONS, LetterState
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, TRANSITIONS, DeadLetterState
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.engine.campaigns.commands import start_campaign
 from holdfast.engine.lifecycle.dead_letters.reinject import reinject_once
@@ -18,14 +18,14 @@ from holdfast.store.statements import sql
 from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 
 MOVES = {
-    "resolve_superseded": (LetterState.RESOLVED, ("ann",)),
-    "exhaust_letters": (LetterState.IGNORED, ("ann",)),
-    "request_letters": (LetterState.RETRY_REQUESTED, ("ann", "fixed", DISPATCHES_MAX)),
-    "mark_dispatched": (LetterState.RETRYING, ([2.0], "ann", "fixed", None)),
-    "send_letters": (LetterState.RETRYING, ([2.0], "ann", "fixed", None)),
-    "supersede_letters": (LetterState.RESOLVED, ("ann", "superseded by attempt 2")),
-    "ignore_letters": (LetterState.IGNORED, ("ann", "known", "ignored", 1)),
-    "close_letters": (LetterState.RESOLVED, ("ann", "mended", 1)),
+    "resolve_superseded": (DeadLetterState.RESOLVED, ("ann",)),
+    "exhaust_letters": (DeadLetterState.IGNORED, ("ann",)),
+    "request_letters": (DeadLetterState.RETRY_REQUESTED, ("ann", "fixed", DISPATCHES_MAX)),
+    "mark_dispatched": (DeadLetterState.RETRYING, ([2.0], "ann", "fixed", None)),
+    "send_letters": (DeadLetterState.RETRYING, ([2.0], "ann", "fixed", None)),
+    "supersede_letters": (DeadLetterState.RESOLVED, ("ann", "superseded by attempt 2")),
+    "ignore_letters": (DeadLetterState.IGNORED, ("ann", "known", "ignored", 1)),
+    "close_letters": (DeadLetterState.RESOLVED, ("ann", "mended", 1)),
 }
 """Statements that move letters by their ids: where to, and their other arguments."""
 _SET_STATE = """
@@ -56,21 +56,21 @@ async def a_letter_leaves_only_the_states_it_may(stage: Stage) -> None:
     """Every statement moves letters along the published table, and no others."""
     _, letter_id = await a_letter(stage)
     for name, (to, arguments) in MOVES.items():
-        for state in LetterState:
+        for state in DeadLetterState:
             await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
             moved = await stage.engine.database.fetch(sql(name), [letter_id], *arguments)
             found = await stage.value("select state from holdfast.dead_letter where dead_letter_id = $1", letter_id)
             # Asked for and dispatched at once: two moves.
-            first = LetterState.RETRY_REQUESTED if name == "send_letters" else to
+            first = DeadLetterState.RETRY_REQUESTED if name == "send_letters" else to
             assert not moved or first in TRANSITIONS[state], f"{name} moved a letter from {state} to {found}"
             assert found == (to if moved else state)
-    await stage.engine.database.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
+    await stage.engine.database.fetch(_SET_STATE, letter_id, DeadLetterState.RESOLVED.value)
     abandon = ([letter_id], "ann", "known", "abandoned", 1)
     assert not await stage.engine.database.fetch(sql("ignore_letters"), *abandon)
-    for state in LetterState:
+    for state in DeadLetterState:
         await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
         handed = await stage.engine.database.fetch(sql("hand_back_letter"), letter_id)
-        assert bool(handed) == (state is LetterState.OPEN)
+        assert bool(handed) == (state is DeadLetterState.OPEN)
 
 
 @check
@@ -90,11 +90,11 @@ async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
     _, letter_id = await a_letter(stage)
     for name in ("request_letters", "ignore_letters", "close_letters"):
         async with stage.engine.database.transaction() as session:
-            await session.fetch(_SET_STATE, letter_id, LetterState.RESOLVED.value)
+            await session.fetch(_SET_STATE, letter_id, DeadLetterState.RESOLVED.value)
             late = asyncio.ensure_future(stage.engine.database.fetch(sql(name), [letter_id], *MOVES[name][1]))
             await stage.waits(late)
         assert not await late, f"{name} moved a letter that was resolved"
-        await stage.engine.database.fetch(_SET_STATE, letter_id, LetterState.OPEN.value)
+        await stage.engine.database.fetch(_SET_STATE, letter_id, DeadLetterState.OPEN.value)
 
 
 @check
@@ -117,7 +117,7 @@ async def a_retry_of_a_run_waits_for_who_judges_its_letters(stage: Stage) -> Non
     run_id = await stage.dispatcher.runs.start(a_flow())
     await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
     async with stage.engine.database.transaction() as session:
-        await session.fetch(_SET_STATE, 1, LetterState.IGNORED.value)
+        await session.fetch(_SET_STATE, 1, DeadLetterState.IGNORED.value)
         late = asyncio.ensure_future(stage.dispatcher.runs.retry(run_id))
         await stage.waits(late)
     await late

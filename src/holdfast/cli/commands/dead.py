@@ -18,7 +18,7 @@ from holdfast.core.values.bounds import required_reason
 from holdfast.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.engine.queries.dead_letters import GroupView, LetterView
+    from holdfast.engine.queries.dead_letters import DeadLetterView, GroupView
 
 
 @click.group(cls=Group)
@@ -69,7 +69,7 @@ def _group_columns() -> list[Column[GroupView]]:
     ]
 
 
-def _fault(row: GroupView | LetterView) -> str:
+def _fault(row: GroupView | DeadLetterView) -> str:
     name = row.type.rpartition(".")[2] or row.code
     return f"{name}: {row.message}" if row.message else name
 
@@ -84,17 +84,17 @@ def _fault(row: GroupView | LetterView) -> str:
 @click.option("--before", metavar="LETTER_ID", help="The page before this letter: the last id of the previous page.")
 def list_(states: tuple[str, ...], everything: bool, before: str | None, **filters: Any) -> None:
     """List dead letters, newest first."""
-    from holdfast.operations.dead_letters import ListLetters, list_letters
+    from holdfast.operations.dead_letters import ListDeadLetters, list_letters
 
     shell = the_shell()
-    asked = ListLetters(state=list(states), everything=everything, before=before, **filters)
+    asked = ListDeadLetters(state=list(states), everything=everything, before=before, **filters)
     rows, following = shell.ask_enough(list_letters, asked, lambda page: page.letters)
     emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
 
 
-def _letter_columns() -> list[Column[LetterView]]:
+def _letter_columns() -> list[Column[DeadLetterView]]:
     return [
         Column(title="LETTER", text=lambda row: row.dead_letter_id),
         Column(title="TASK", text=lambda row: row.task_id),
@@ -114,7 +114,7 @@ def _letter_columns() -> list[Column[LetterView]]:
     ]
 
 
-def _source(letter: LetterView) -> str:
+def _source(letter: DeadLetterView) -> str:
     """Return what failed: the task, or the effect that ended it."""
     if letter.source_type == "task":
         return f"task {letter.source_id}"
@@ -126,10 +126,10 @@ def _source(letter: LetterView) -> str:
 @click.argument("dead_letter_id", metavar="LETTER_ID")
 def show(dead_letter_id: str) -> None:
     """Show one dead letter with its task's input and traceback."""
-    from holdfast.operations.dead_letters import OfLetter, show_letter
+    from holdfast.operations.dead_letters import DeadLetterRequest, show_letter
 
     shell = the_shell()
-    view = shell.ask(show_letter, OfLetter(dead_letter_id=dead_letter_id))
+    view = shell.ask(show_letter, DeadLetterRequest(dead_letter_id=dead_letter_id))
     if shell.is_json:
         emit_json(view)
         return
@@ -337,12 +337,12 @@ def export(fingerprint: str | None, everything: bool) -> None:
 async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> int:
     import msgspec
 
-    from holdfast.operations.dead_letters import ExportLetters, export_letters
+    from holdfast.operations.dead_letters import ExportDeadLetters, export_letters
 
     count, before = 0, None
     async with shell.operation_client() as operation_client:
         while True:
-            asked = ExportLetters(fingerprint=fingerprint, everything=everything, before=before)
+            asked = ExportDeadLetters(fingerprint=fingerprint, everything=everything, before=before)
             page = await operation_client.ask(export_letters, asked)
             for letter in page.letters:
                 click.echo(msgspec.json.encode(letter).decode())
@@ -353,9 +353,9 @@ async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> in
 
 def _require_group(shell: Shell, fingerprint: str) -> None:
     """Raise `NotFound` for an unknown group before asking for confirmation."""
-    from holdfast.operations.dead_letters import ListLetters, list_letters
+    from holdfast.operations.dead_letters import ListDeadLetters, list_letters
 
-    asked = ListLetters(everything=True, fingerprint=fingerprint, limit=1)
+    asked = ListDeadLetters(everything=True, fingerprint=fingerprint, limit=1)
     if not shell.ask_enough(list_letters, asked, lambda page: page.letters)[0]:
         raise NotFound(
             f"There is no group {fingerprint!r}.", code="group_not_found", advice="See `holdfast dead groups`."

@@ -19,7 +19,7 @@ from holdfast.settings.log_setup import set_up
 from holdfast.settings.settings import LogSettings
 
 if TYPE_CHECKING:
-    from holdfast.cli.server_thread import ServerBeside
+    from holdfast.cli.server_thread import ServerThread
     from holdfast.settings.settings import Settings
     from holdfast.store.resolve import DatabaseLocation
     from holdfast.worker.supervisor.maintenance_thread import Beside
@@ -82,11 +82,11 @@ def _launching_for(group: WorkerGroup) -> Beside:
     return lambda engine: Launching(engine, launchers_of(engine, group.app_ref, packs)).run()
 
 
-def _serve_beside(shell: Shell, place: DatabaseLocation, settings: Settings) -> ServerBeside | None:
+def _serve_beside(shell: Shell, place: DatabaseLocation, settings: Settings) -> ServerThread | None:
     """Start the HTTP API; if it cannot start, report the reason and continue."""
-    from holdfast.cli.server_thread import ServerBeside
+    from holdfast.cli.server_thread import ServerThread
 
-    server = ServerBeside(place.url, settings)
+    server = ServerThread(place.url, settings)
     try:
         shell.talk(f"HTTP      {server.start()}")
     except HoldfastError as error:

@@ -182,7 +182,7 @@ def check(files: tuple[Path, ...], app_ref: str | None) -> None:
         try:
             sound.append({"file": str(file), **_summary(_checked(file, app, flows))})
         except HoldfastError as error:
-            worst = shell.tell_error(error)
+            worst = shell.print_error(error)
     emit_rows(shell, sound, _summary_columns(with_file=True), empty="No flow is sound.")
     raise SystemExit(worst)
 

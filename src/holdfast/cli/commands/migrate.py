@@ -38,7 +38,7 @@ def migrate() -> None:
 
 
 async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
-    from holdfast.engine.epoch import look_at_server
+    from holdfast.engine.epoch import check_server
     from holdfast.store.database import Database
     from holdfast.store.migrate import migrate, schema_version
     from holdfast.store.resolve import resolve_database
@@ -51,7 +51,7 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
         try:
             applied = await migrate(database)
             async with database.session() as session:
-                await look_at_server(session, 0)
+                await check_server(session, 0)
             return applied, await schema_version(database), await missing_statements(database)
         finally:
             await database.close()

@@ -116,10 +116,10 @@ async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell
 
 async def _open_engine(stack: AsyncExitStack, new_engine: Callable[[], Engine], stop: asyncio.Event) -> Engine | None:
     """Open an engine, waiting for a database that is away or full; return None if a signal ends the wait."""
-    from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
+    from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until_available
 
     opening = asyncio.create_task(
-        once_there(lambda: stack.enter_async_context(new_engine()), seconds_max=START_SECONDS_MAX),
+        retry_until_available(lambda: stack.enter_async_context(new_engine()), seconds_max=START_SECONDS_MAX),
         name="holdfast-open",
     )
     asked = asyncio.create_task(stop.wait(), name="holdfast-stop")

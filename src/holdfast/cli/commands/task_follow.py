@@ -43,7 +43,7 @@ async def _watch(shell: Shell, task_id: str, timeout: str | None) -> int:
     async with shell.retrying_client(timeout) as operation_client:
         await _why(operation_client, task_id)
         return await run_with_display(
-            end_of(shell, operation_client, task_id, timeout), _tell_changes(shell, operation_client, task_id)
+            end_of(shell, operation_client, task_id, timeout), _publish_changes(shell, operation_client, task_id)
         )
 
 
@@ -53,7 +53,7 @@ async def _why(operation_client: OperationClient, task_id: str) -> ExplanationVi
     return await operation_client.ask(why_task, OfTask(task_id=task_id))
 
 
-async def _tell_changes(shell: Shell, operation_client: OperationClient, task_id: str) -> NoReturn:
+async def _publish_changes(shell: Shell, operation_client: OperationClient, task_id: str) -> NoReturn:
     told: tuple[str, str] | None = None
     while True:
         explanation = await _why(operation_client, task_id)

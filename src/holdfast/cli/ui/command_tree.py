@@ -79,14 +79,14 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            ctx.exit(ctx.obj.tell_error(error))
+            ctx.exit(ctx.obj.print_error(error))
         except (KeyboardInterrupt, click.Abort):
             ctx.obj.talk("Interrupted.")
             ctx.exit(INTERRUPTED)
         except Exception as error:
             if not type(error).__module__.startswith("asyncpg"):
                 raise
-            ctx.exit(ctx.obj.tell_error(_refused(error)))
+            ctx.exit(ctx.obj.print_error(_refused(error)))
 
 
 def common_options() -> list[click.Parameter]:

@@ -79,9 +79,9 @@ class LiveLog:
             await database.close()
 
     async def _step(self, database: Database, tenant_id: int, cursor: str) -> str:
-        from holdfast.engine.queries.events import told_after
+        from holdfast.engine.queries.events import events_after
 
-        page = await told_after(database, tenant_id, cursor)
+        page = await events_after(database, tenant_id, cursor)
         told = _worth_telling([event for event in page.events if event.task_id])
         if len(told) > LINES_MAX:
             self._print_counts(told)

@@ -37,7 +37,7 @@ async def for_each_id(
                 try:
                     state = await steer(operation_client, one)
                 except (Conflict, NotFound, Invalid) as error:
-                    codes.append(shell.tell_error(error))
+                    codes.append(shell.print_error(error))
                     told.append({name: one, "error": error.code})
                     continue
                 told.append({name: one, "state": state})

@@ -163,7 +163,7 @@ class Shell:
         with self.aside():
             return load_app(ref, packs)
 
-    def tell_error(self, error: HoldfastError) -> int:
+    def print_error(self, error: HoldfastError) -> int:
         """Print an error to stderr and return its exit code."""
         detail, advice = self._as_typed(error.detail), self._as_typed(error.advice)
         if self.is_json:

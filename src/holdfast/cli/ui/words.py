@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from holdfast.core.drawing.state_style import look_of
+from holdfast.core.drawing.state_style import style_of
 from holdfast.core.values.duration import human
 
 TERMINAL_HUES = {"neutral": "", "running": "blue", "attention": "yellow", "succeeded": "cyan", "failed": "red"}
@@ -20,12 +20,12 @@ def state_text(state: str, attempt: str = "") -> str:
 
 
 def icon(state: str) -> str:
-    return look_of(state).icon
+    return style_of(state).icon
 
 
 def hue(state: str) -> str:
     """Return the colour of a state; empty for neutral states."""
-    return TERMINAL_HUES[look_of(state).hue]
+    return TERMINAL_HUES[style_of(state).hue]
 
 
 def strip_control_chars(text: object) -> str:

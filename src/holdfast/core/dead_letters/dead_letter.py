@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from holdfast.errors import Invalid
 
-DISPATCHER_ACTOR = "holdfast:dead-letter-dispatcher"
+SWEEP_ACTOR = "holdfast:dead-letter-dispatcher"
 RESUME_REASON = "stateful_dead_letter_retry_dispatched"
 AUDIT_OUTCOME = "requeued_for_dead_letter_retry"
 
@@ -24,7 +24,7 @@ BACKOFF_SECONDS_BASE = 1.0
 BACKOFF_SECONDS_MAX = 300.0
 
 
-class LetterState(StrEnum):
+class DeadLetterState(StrEnum):
     """The state of a dead letter."""
 
     OPEN = "open"
@@ -34,7 +34,11 @@ class LetterState(StrEnum):
     IGNORED = "ignored"
 
 
-UNRESOLVED: tuple[LetterState, ...] = (LetterState.OPEN, LetterState.RETRY_REQUESTED, LetterState.RETRYING)
+UNRESOLVED: tuple[DeadLetterState, ...] = (
+    DeadLetterState.OPEN,
+    DeadLetterState.RETRY_REQUESTED,
+    DeadLetterState.RETRYING,
+)
 """The states that groups count: an operator has yet to act, or the engine is acting."""
 
 
@@ -61,13 +65,19 @@ class RecoveryOption(StrEnum):
     COMPENSATE = "compensate"
 
 
-TRANSITIONS: Mapping[LetterState, frozenset[LetterState]] = MappingProxyType(
+TRANSITIONS: Mapping[DeadLetterState, frozenset[DeadLetterState]] = MappingProxyType(
     {
-        LetterState.OPEN: frozenset({LetterState.RETRY_REQUESTED, LetterState.IGNORED, LetterState.RESOLVED}),
-        LetterState.RETRY_REQUESTED: frozenset({LetterState.RETRYING, LetterState.IGNORED, LetterState.RESOLVED}),
-        LetterState.RETRYING: frozenset({LetterState.RETRYING, LetterState.IGNORED, LetterState.RESOLVED}),
-        LetterState.IGNORED: frozenset({LetterState.RETRY_REQUESTED, LetterState.RESOLVED}),
-        LetterState.RESOLVED: frozenset(),
+        DeadLetterState.OPEN: frozenset(
+            {DeadLetterState.RETRY_REQUESTED, DeadLetterState.IGNORED, DeadLetterState.RESOLVED}
+        ),
+        DeadLetterState.RETRY_REQUESTED: frozenset(
+            {DeadLetterState.RETRYING, DeadLetterState.IGNORED, DeadLetterState.RESOLVED}
+        ),
+        DeadLetterState.RETRYING: frozenset(
+            {DeadLetterState.RETRYING, DeadLetterState.IGNORED, DeadLetterState.RESOLVED}
+        ),
+        DeadLetterState.IGNORED: frozenset({DeadLetterState.RETRY_REQUESTED, DeadLetterState.RESOLVED}),
+        DeadLetterState.RESOLVED: frozenset(),
     }
 )
 """A retrying dead letter may be dispatched again; a resolved one never changes."""
@@ -98,10 +108,10 @@ class SweepDecision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetterFacts:
+class DeadLetterEvidence:
     """What the sweep knows about one dead letter. `owner_id` is the tenant of its run, None if the run was deleted."""
 
-    state: LetterState
+    state: DeadLetterState
     tenant_id: int
     owner_id: int | None
     stand: OwningRun
@@ -112,9 +122,9 @@ class LetterFacts:
     can_retry: bool = True
 
 
-def judge(letter: LetterFacts, *, at: datetime) -> SweepDecision:
+def judge(letter: DeadLetterEvidence, *, at: datetime) -> SweepDecision:
     """Decide about one dead letter, in the order of the specification; the first rule that applies wins."""
-    if letter.state not in (LetterState.RETRY_REQUESTED, LetterState.RETRYING) or not letter.can_retry:
+    if letter.state not in (DeadLetterState.RETRY_REQUESTED, DeadLetterState.RETRYING) or not letter.can_retry:
         return SweepDecision.LEAVE
     if letter.stand is OwningRun.GONE or letter.owner_id != letter.tenant_id:
         return SweepDecision.LEAVE
@@ -154,7 +164,7 @@ def valid_dispatches(given: int) -> int:
     return given
 
 
-def stand_of_run(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> OwningRun:
+def owner_state_of(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> OwningRun:
     """Return the state of a stored run; `state` is its stored code."""
     if state == "x" or is_canceled:
         return OwningRun.CANCELED

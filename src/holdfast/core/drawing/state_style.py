@@ -20,7 +20,7 @@ class StateStyle:
     is_dashed: bool = False
 
 
-LOOKS: Mapping[str, StateStyle] = MappingProxyType(
+STYLES: Mapping[str, StateStyle] = MappingProxyType(
     {
         "delayed": StateStyle("◷", "delayed", "neutral"),
         "queued": StateStyle("≡", "queued", "neutral"),
@@ -79,12 +79,12 @@ HUES: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Each hue on a light and on a dark background; terminals have their own colours (`holdfast.cli.ui.words`)."""
 
 
-def look_of(state: str) -> StateStyle:
+def style_of(state: str) -> StateStyle:
     """Return the style of a state; an unknown state is neutral and shows its own name."""
-    return LOOKS.get(state) or StateStyle("·", state.replace("_", " "), "neutral")
+    return STYLES.get(state) or StateStyle("·", state.replace("_", " "), "neutral")
 
 
 def state_line(state: str) -> str:
     """Format icon and word: `✓ completed`."""
-    look = look_of(state)
+    look = style_of(state)
     return f"{look.icon} {look.word}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.drawing.layout import BOX_WIDTH, Box, Drawing, Point, Route
-from holdfast.core.drawing.state_style import HUES, look_of
+from holdfast.core.drawing.state_style import HUES, style_of
 
 _NAME_CHARACTERS_MAX = 21
 _GROUND = {"ground": ("#ffffff", "#0e1116"), "box": ("#f7f8fa", "#161b22"), "text": ("#1c2128", "#e6edf3")}
@@ -59,7 +59,7 @@ def _style() -> str:
 def _box(box: Box, state: str | None) -> str:
     name = _escaped(_cut(box.node))
     full = _escaped(box.node)
-    look = None if state is None else look_of(state)
+    look = None if state is None else style_of(state)
     classes = "node" if look is None else f"node hf-{look.hue}{' dashed' if look.is_dashed else ''}"
     title = full if look is None else f"{full}: {_escaped(look.word)}"
     middle = box.height // 2

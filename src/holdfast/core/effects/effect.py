@@ -55,7 +55,7 @@ def blame(error: BaseException, key: str) -> None:
     BaseException.__setattr__(error, _MARK, key)
 
 
-def effect_at_fault(error: BaseException) -> str:
+def causing_effect(error: BaseException) -> str:
     """Return the key of the effect that raised this exception or the one that caused it.
 
     The cause is what Python records: `raise ... from error`, or an exception raised while `error` was handled. An

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.core.dead_letters.dead_letter import Disposition, LetterState
+from holdfast.core.dead_letters.dead_letter import DeadLetterState, Disposition
 from holdfast.core.explain.evidence import CampaignFacts, DeadLetterFacts, Position, TaskFacts
 from holdfast.core.explain.phrases import ago, clock, full_stop, one_line, seconds_between
 from holdfast.core.values.duration import human
 
-UNDER_WAY = (LetterState.RETRY_REQUESTED, LetterState.RETRYING)
+UNDER_WAY = (DeadLetterState.RETRY_REQUESTED, DeadLetterState.RETRYING)
 _HELD_BY_CAMPAIGN = {
     "awaiting_approval": "waits for somebody's approval",
     "awaiting_version": "waits for a newer worker",
@@ -37,9 +37,9 @@ def is_in_hand(facts: TaskFacts) -> bool:
 def letter_lines(facts: TaskFacts) -> tuple[str, ...]:
     """Return one sentence for each relevant dead letter, the most important first."""
     under_way = [letter for letter in facts.letters if letter.state in UNDER_WAY]
-    ignored = [letter for letter in facts.letters if letter.state == LetterState.IGNORED]
+    ignored = [letter for letter in facts.letters if letter.state == DeadLetterState.IGNORED]
     is_failed = facts.position is Position.FAILED
-    opened = [letter for letter in facts.letters if letter.state == LetterState.OPEN and is_failed]
+    opened = [letter for letter in facts.letters if letter.state == DeadLetterState.OPEN and is_failed]
     # An open dead letter next to a retrying one belongs to the same task: the sweep resolves both.
     said = under_way or [*ignored, *opened]
     return tuple(letter_sentence(letter, at=facts.at, is_failed=is_failed) for letter in said)
@@ -60,9 +60,9 @@ def letter_sentence(letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -
     """Describe one dead letter at one moment."""
     name = f"Dead letter {letter.dead_letter_id}"
     match letter.state:
-        case LetterState.RETRY_REQUESTED | LetterState.RETRYING:
+        case DeadLetterState.RETRY_REQUESTED | DeadLetterState.RETRYING:
             return f"{name} {_under_way(letter, at, is_failed=is_failed)}"
-        case LetterState.IGNORED:
+        case DeadLetterState.IGNORED:
             return f"{name} {_ignored(letter, at)}"
         case _:
             return f"{name} is open{_campaign(letter.campaign)}."
@@ -71,7 +71,7 @@ def letter_sentence(letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -
 def _under_way(letter: DeadLetterFacts, at: datetime, *, is_failed: bool) -> str:
     asked = f"{letter.actor} asked for its retry {ago(at, letter.changed_at)}"
     asked += f" ({one_line(letter.reason)})" if letter.reason else ""
-    is_sent = letter.state == LetterState.RETRYING
+    is_sent = letter.state == DeadLetterState.RETRYING
     count = f"dispatch {letter.dispatches} of {letter.dispatches_max}"
     if not is_failed:
         by = "" if letter.campaign is None else f" in {_named(letter.campaign)}"

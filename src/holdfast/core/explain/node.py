@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.core.explain.gates import Check
-from holdfast.core.explain.node_evidence import CauseFacts, HoldFacts, NodeEvidence, NodePosition, UpstreamFacts
+from holdfast.core.explain.node_evidence import CauseFacts, NodeEvidence, NodePosition, RunRestrictions, UpstreamFacts
 from holdfast.core.explain.phrases import (
     ago,
     and_more,
@@ -95,7 +95,7 @@ def _checks(upstreams: tuple[UpstreamFacts, ...]) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _hold_checks(hold: HoldFacts) -> tuple[Check, ...]:
+def _hold_checks(hold: RunRestrictions) -> tuple[Check, ...]:
     checks = [Check(ok=hold.paused_at is None, text=f"its run is {'' if hold.paused_at else 'not '}paused")]
     if hold.max_active is not None:
         count = f"{hold.active}/{hold.max_active} nodes active"
@@ -239,11 +239,11 @@ def blamed(found: CauseFacts | None) -> str:
     return full_stop(f"{found.node} {what_happened(found.failure)}")
 
 
-def paused_by(hold: HoldFacts, run_id: str) -> str:
+def paused_by(hold: RunRestrictions, run_id: str) -> str:
     return f"{hold.paused_by or 'somebody'} paused run {run_id}"
 
 
-def canceled_by(hold: HoldFacts) -> str:
+def canceled_by(hold: RunRestrictions) -> str:
     """Describe by whom and why a run was canceled: ` by anna: wrong day`."""
     who = f" by {hold.canceled_by}" if hold.canceled_by else ""
     return f"{who}: {one_line(hold.cancel_reason).rstrip('.')}" if hold.cancel_reason else f"{who}, without a reason"
@@ -253,7 +253,7 @@ def retry_of(run_id: str) -> str:
     return f'holdfast run retry {run_id} --reason "…"'
 
 
-def _why(hold: HoldFacts) -> str:
+def _why(hold: RunRestrictions) -> str:
     return f": {one_line(hold.paused_reason)}" if hold.paused_reason else " without giving a reason"
 
 

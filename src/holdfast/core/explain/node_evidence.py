@@ -49,7 +49,7 @@ class CauseFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldFacts:
+class RunRestrictions:
     """How a run restricts its nodes: it is paused, limited, or was canceled."""
 
     paused_at: datetime | None = None
@@ -94,7 +94,7 @@ class NodeEvidence:
     at: datetime
     rule: TriggerRule = TriggerRule.ALL_SUCCESS
     upstreams: tuple[UpstreamFacts, ...] = ()
-    hold: HoldFacts = HoldFacts()
+    hold: RunRestrictions = RunRestrictions()
     cause: CauseFacts | None = None
     condition: str = ""
     condition_value: str = ""
@@ -125,7 +125,7 @@ class RunFacts:
     counts: tuple[tuple[str, int], ...] = ()
     names: tuple[tuple[str, tuple[str, ...]], ...] = ()
     held: int = 0
-    hold: HoldFacts = HoldFacts()
+    hold: RunRestrictions = RunRestrictions()
     cause: CauseFacts | None = None
     front: str = ""
     waits: tuple[tuple[str, WaitFacts], ...] = ()

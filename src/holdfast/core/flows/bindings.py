@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.core.flows.condition import Condition, holds
 from holdfast.core.flows.input_builder import (
     ABSENT,
-    Assembly,
+    InputBuilder,
     list_keys,
     output_list_keys,
     put_binding,
@@ -56,7 +56,7 @@ def resolve_input(
     """
     allowed = () if node.trigger_rule is TriggerRule.ALL_SUCCESS else absent
     keys = list_keys(node, incoming)
-    assembly = Assembly(keys)
+    assembly = InputBuilder(keys)
     put_config(node, assembly, keys)
     for edge in incoming:
         for binding in edge.bindings:
@@ -70,7 +70,7 @@ def resolve_output(
     incoming: Sequence[Edge], *, run_input: Mapping[str, Any], outputs: Mapping[str, Any], absent: Collection[str] = ()
 ) -> Any:
     """Build the output of a run from the edges into `$output`: a value, a list, an object, or None without edges."""
-    assembly = Assembly(output_list_keys(incoming))
+    assembly = InputBuilder(output_list_keys(incoming))
     is_whole = is_bound = False
     for edge in incoming:
         for binding in edge.bindings:

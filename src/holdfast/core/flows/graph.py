@@ -22,7 +22,7 @@ from holdfast.core.flows.graph_json import (
     input_to_json,
     node_of,
     node_to_json,
-    shapeless,
+    shape_error,
 )
 from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Edge, FlowInput, Node
 from holdfast.core.flows.refusal import refusal
@@ -118,7 +118,7 @@ class FlowDefinition:
                 inputs=tuple(map(input_of, stored.get("inputs", []))),
             )
         except SHAPE_ERRORS as error:
-            raise shapeless(error) from error
+            raise shape_error(error) from error
 
     def digest_input(self) -> bytes:
         """Serialize the definition so that equal definitions give equal bytes, whatever the order of config keys."""

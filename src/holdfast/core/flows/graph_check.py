@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.flows.condition import Condition, Operator
 from holdfast.core.flows.input_builder import (
-    Assembly,
+    InputBuilder,
     bad_input_key,
     config_slots,
     conflict,
@@ -160,7 +160,7 @@ def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
                 input_key=key,
             )
     keys = list_keys(node, incoming)
-    assembly = Assembly(keys)
+    assembly = InputBuilder(keys)
     put_config(node, assembly, keys)
     for edge in incoming:
         for binding in edge.bindings:
@@ -201,7 +201,7 @@ def _check_absence(node: Node, incoming: Sequence[Edge], required: set[str], lis
 
 def _check_output(incoming: Sequence[Edge]) -> None:
     """Check the run's output like an input. A binding of the whole output excludes bindings of named parts."""
-    assembly = Assembly(output_list_keys(incoming))
+    assembly = InputBuilder(output_list_keys(incoming))
     parts: set[bool] = set()
     for edge in incoming:
         for binding in edge.bindings:

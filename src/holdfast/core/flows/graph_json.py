@@ -23,7 +23,7 @@ SHAPE_ERRORS = (KeyError, TypeError, ValueError, AttributeError)
 """The errors that reading raises if the stored value does not have the shape of a definition."""
 
 
-def shapeless(error: Exception) -> Invalid:
+def shape_error(error: Exception) -> Invalid:
     """Convert a shape error into `Invalid`."""
     return refusal(
         "DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID",

@@ -25,7 +25,7 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-class Assembly:
+class InputBuilder:
     """One input under construction. Values arrive config first, then in edge order.
 
     On a list port, a value without an index goes after the last index used so far. Absent values use an index too, so
@@ -89,7 +89,7 @@ def list_keys(node: Node, incoming: Iterable[Edge]) -> frozenset[str]:
     return frozenset(declared | {slot.key for slot in slots if slot is not None})
 
 
-def put_config(node: Node, assembly: Assembly, keys: frozenset[str]) -> None:
+def put_config(node: Node, assembly: InputBuilder, keys: frozenset[str]) -> None:
     """Put a node's static input first: whole lists before single indexes, whatever the order of the keys."""
     for slot, key in sorted(config_slots(node), key=lambda pair: (pair[0].key, -1 if pair[0].index is None else 0)):
         value = node.config[key]
@@ -108,7 +108,7 @@ def put_config(node: Node, assembly: Assembly, keys: frozenset[str]) -> None:
             )
 
 
-def put_binding(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> None:
+def put_binding(assembly: InputBuilder, edge: Edge, binding: Binding, value: object) -> None:
     """Put one bound value, or raise if its slot is taken."""
     slot = slot_of(binding.input_key)
     if slot is None:
@@ -123,7 +123,7 @@ def output_list_keys(incoming: Iterable[Edge]) -> frozenset[str]:
     return frozenset(slot.key for key in keys if "[" in key and (slot := output_slot_of(key)) is not None)
 
 
-def put_output(assembly: Assembly, edge: Edge, binding: Binding, value: object) -> Slot:
+def put_output(assembly: InputBuilder, edge: Edge, binding: Binding, value: object) -> Slot:
     """Put one value of a run's output and return its slot."""
     slot = output_slot_of(binding.input_key)
     if slot is None:

@@ -19,7 +19,7 @@ Source = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recipe:
+class InputPlan:
     """The sources of one node's input."""
 
     upstreams: tuple[int, ...]
@@ -46,7 +46,7 @@ class Recipe:
         return built
 
 
-def recipe_of(node: Node, incoming: Sequence[Edge], number: Mapping[str, int]) -> Recipe:
+def input_plan_of(node: Node, incoming: Sequence[Edge], number: Mapping[str, int]) -> InputPlan:
     """Compute the recipe of one node."""
     names = {edge.upstream for edge in incoming if edge.bindings}
     if node.condition is not None:
@@ -64,7 +64,7 @@ def recipe_of(node: Node, incoming: Sequence[Edge], number: Mapping[str, int]) -
                 lists.setdefault(key, []).append(source)
             else:
                 singles[key] = source
-    return Recipe(
+    return InputPlan(
         upstreams=tuple(number[name] for name in names if name != RUN_INPUT),
         config=node.config,
         singles=tuple(singles.items()),

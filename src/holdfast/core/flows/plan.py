@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from holdfast.core.flows.csr import CompressedRows
 from holdfast.core.flows.graph import FlowDefinition
-from holdfast.core.flows.input_plan import Recipe, recipe_of
+from holdfast.core.flows.input_plan import InputPlan, input_plan_of
 from holdfast.core.flows.nodes import RUN_INPUT, RUN_OUTPUT, Binding, Edge, FlowInput, Node, NodeKind, TriggerRule
 
 RECIPES_MAX = 5_000
@@ -105,7 +105,7 @@ class Plan:
         """Whether the node waits for more than one upstream, so that its counters must be stored until the last one
         ends."""
         self.roots = tuple(number for number in range(len(self.names)) if not self.upstream.count(number))
-        self._recipes: dict[int, Recipe] = {}
+        self._recipes: dict[int, InputPlan] = {}
         self._read = read
 
     @classmethod
@@ -157,12 +157,12 @@ class Plan:
             found.append(Edge(upstream=upstream, downstream=name, bindings=bindings, is_order_only=is_order_only))
         return tuple(found)
 
-    def recipe(self, node_no: int) -> Recipe:
+    def recipe(self, node_no: int) -> InputPlan:
         """Return the input recipe of a node, computed on first use."""
         if (found := self._recipes.get(node_no)) is None:
             if len(self._recipes) >= RECIPES_MAX:
                 self._recipes.clear()
-            found = recipe_of(self.nodes[node_no], self.incoming(self.names[node_no]), self.number)
+            found = input_plan_of(self.nodes[node_no], self.incoming(self.names[node_no]), self.number)
             self._recipes[node_no] = found
         return found
 

@@ -75,11 +75,11 @@ def key_named(header: Mapping[str, Any]) -> tuple[str, str]:
     """
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS or not isinstance(kid, str) or not kid:
-        raise not_believed("it names no key of ours")
+        raise token_rejected("it names no key of ours")
     if any(name in header for name in _SENT_ALONG):
-        raise not_believed("it brings its own key or rules")
+        raise token_rejected("it brings its own key or rules")
     if str(header.get("typ", "JWT")).upper() != "JWT":
-        raise not_believed("it is not an ID token")
+        raise token_rejected("it is not an ID token")
     return algorithm, kid
 
 
@@ -88,12 +88,12 @@ def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
     account.
     """
     if claims.get("token_use", "id") != "id" or claims.get("typ", "ID") != "ID":
-        raise not_believed("it is not an ID token")
+        raise token_rejected("it is not an ID token")
     if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in asked.audiences:
-        raise not_believed("it was made for somebody else")
+        raise token_rejected("it was made for somebody else")
     subject, domain, email = claims["sub"], claims.get("hd"), claims.get("email")
     if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= SUBJECT_CHARACTERS_MAX):
-        raise not_believed("its subject cannot be used")
+        raise token_rejected("its subject cannot be used")
     if ("email" in claims or "email_verified" in claims) and claims.get("email_verified") is not True:
         raise Forbidden("The e-mail address of this account is not verified.", code="email_not_verified")
     if asked.domains and not (isinstance(domain, str) and domain in asked.domains):
@@ -106,7 +106,7 @@ def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
     )
 
 
-def not_believed(why: str) -> Unauthorized:
+def token_rejected(why: str) -> Unauthorized:
     """Build the error for an ID token that is not accepted."""
     return Unauthorized(f"The ID token is not accepted: {why}.", advice="Sign in again.")
 

@@ -108,7 +108,7 @@ def judge(due: Due, standing: ScheduleState, now: datetime) -> SlotDecisions:
     return SlotDecisions(verdicts=tuple(verdicts), released=released)
 
 
-def judge_by_hand(moment: datetime, standing: ScheduleState, reason: str) -> SlotDecisions:
+def decide_manual_slot(moment: datetime, standing: ScheduleState, reason: str) -> SlotDecisions:
     """Decide about a firing that a person requests. A pause does not delay it; the previous firing does."""
     due = Due(older=None, newest=(moment,), upcoming=None)
     judged = judge(due, replace(standing, paused=None), moment)

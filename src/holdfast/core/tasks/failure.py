@@ -14,9 +14,9 @@ from enum import StrEnum
 from traceback import TracebackException
 from typing import Any
 
-from holdfast.core.effects.effect import effect_at_fault
+from holdfast.core.effects.effect import causing_effect
 from holdfast.core.tasks.exception_codes import library_code, read
-from holdfast.core.tasks.retry_after import asked_delay, http_date
+from holdfast.core.tasks.retry_after import http_date, requested_delay
 from holdfast.core.tasks.signals import Fatal, Retry
 from holdfast.errors import Invalid
 
@@ -66,9 +66,9 @@ class Failure:
 
     def __post_init__(self) -> None:
         for name, bytes_max in _TEXT_LIMITS.items():
-            object.__setattr__(self, name, clipped(getattr(self, name), bytes_max))
-        bases = tuple(clipped(base, TYPE_BYTES_MAX) for base in self.bases[:BASES_MAX])
-        frames = tuple(clipped(frame, TYPE_BYTES_MAX) for frame in self.frames[-FRAMES_MAX:])
+            object.__setattr__(self, name, storable_text(getattr(self, name), bytes_max))
+        bases = tuple(storable_text(base, TYPE_BYTES_MAX) for base in self.bases[:BASES_MAX])
+        frames = tuple(storable_text(frame, TYPE_BYTES_MAX) for frame in self.frames[-FRAMES_MAX:])
         object.__setattr__(self, "bases", bases)
         object.__setattr__(self, "frames", frames)
 
@@ -82,7 +82,7 @@ _TEXT_LIMITS: Mapping[str, int] = {
 }
 
 
-def clipped(text: str, bytes_max: int) -> str:
+def storable_text(text: str, bytes_max: int) -> str:
     """Return text that PostgreSQL accepts, at most `bytes_max` bytes in UTF-8, with its head and tail preserved."""
     if len(text) > 2 * bytes_max:
         text = f"{text[:bytes_max]}{text[-bytes_max:]}"
@@ -103,7 +103,7 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
     `now` is needed only for a Retry-After date in a response that has no Date header.
     """
     trace = TracebackException.from_exception(error, compact=True)
-    said, retry_after = _wish_of(error, now)
+    said, retry_after = _requested_by(error, now)
     return Failure(
         code=_code_of(error),
         message=str(trace),
@@ -113,7 +113,7 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
         said=said,
         bases=tuple(full_name(base) for base in type(error).__mro__[1:-1]),
         frames=tuple(f"{frame.filename}:{frame.name}" for frame in trace.stack[-FRAMES_MAX:]),
-        effect=effect_at_fault(error),
+        effect=causing_effect(error),
     )
 
 
@@ -130,7 +130,7 @@ def input_failure(action: str, error: BaseException) -> Failure:
     return Failure(code=INPUT_CODE, message=f"Invalid parameters for {action}: {why}", traceback=traceback)
 
 
-def _wish_of(error: BaseException, now: datetime | None) -> tuple[FailureReport | None, timedelta | None]:
+def _requested_by(error: BaseException, now: datetime | None) -> tuple[FailureReport | None, timedelta | None]:
     match error:
         case Retry():
             return FailureReport.RETRY, error.after
@@ -162,12 +162,12 @@ def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | N
     """Find Retry-After on the error itself or in the headers of its HTTP response."""
     own = read(error, "retry_after")
     if own is not None:
-        return asked_delay(own, sent_at=now)
+        return requested_delay(own, sent_at=now)
     for holder in (error, read(error, "response")):
         headers = read(holder, "headers")
         if (asked := _header(headers, "Retry-After")) is not None:
             sent_at = http_date(_header(headers, "Date"))
-            return asked_delay(asked, sent_at=sent_at or now)
+            return requested_delay(asked, sent_at=sent_at or now)
     return None
 
 

@@ -16,7 +16,7 @@ from holdfast.core.tasks.selection import Row
 
 SLOW_SECONDS = 0.05
 """A full scan that takes longer than this is worth avoiding."""
-SLOW_LOOKS = 3
+SLOW_SCANS = 3
 """The number of consecutive slow full scans that rules out a momentary load spike."""
 SWEEP_SHARE = 20.0
 """Full scans take at most one twentieth of a worker's time."""
@@ -42,7 +42,7 @@ def sweep_seconds(took_seconds: float) -> float:
     return min(SWEEP_SECONDS_MAX, SWEEP_SHARE * took_seconds)
 
 
-def slow_looks(before: int, took_seconds: float) -> int:
+def slow_scans(before: int, took_seconds: float) -> int:
     """Return the number of consecutive slow full scans, including this one."""
     return before + 1 if took_seconds >= SLOW_SECONDS else 0
 

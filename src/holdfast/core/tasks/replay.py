@@ -68,11 +68,11 @@ def compare(recorded: Recorded | None, failure: Failure | None, *, is_same_outpu
         )
         return ReplayComparison(likeness=ReplayMatch.NOTHING_RECORDED, sentence=f"Nothing to compare with: {state}.")
     if recorded.state == "completed":
-        return _beside_completed(recorded, failure, is_same_output=is_same_output)
-    return _beside_failed(recorded, failure)
+        return _compare_completed(recorded, failure, is_same_output=is_same_output)
+    return _compare_failed(recorded, failure)
 
 
-def _beside_completed(recorded: Recorded, failure: Failure | None, *, is_same_output: bool) -> ReplayComparison:
+def _compare_completed(recorded: Recorded, failure: Failure | None, *, is_same_output: bool) -> ReplayComparison:
     then = f"Attempt {recorded.attempt} completed"
     if failure is not None:
         return ReplayComparison(
@@ -83,7 +83,7 @@ def _beside_completed(recorded: Recorded, failure: Failure | None, *, is_same_ou
     return ReplayComparison(likeness=ReplayMatch.OTHER_OUTPUT, sentence=f"{then} with another output.")
 
 
-def _beside_failed(recorded: Recorded, failure: Failure | None) -> ReplayComparison:
+def _compare_failed(recorded: Recorded, failure: Failure | None) -> ReplayComparison:
     then = f"Attempt {recorded.attempt} failed with {recorded.type or recorded.code}"
     if failure is None:
         return ReplayComparison(likeness=ReplayMatch.COMPLETES_NOW, sentence=f"{then}; the replay completed.")

@@ -75,7 +75,7 @@ def decide(
         sentence = _not_retriable(found, outcome.failure)
         return _stop(found.reason, found.rule, sentence, found)
     if budget.is_spent:
-        return _stop(budget.exhausted, budget.rule, budget.farewell(found.reason), found)
+        return _stop(budget.exhausted, budget.rule, budget.exhausted_sentence(found.reason), found)
     seconds = _delay_seconds(policy, outcome.failure, found, budget, jitter=jitter)
     when = f"in {human(seconds)}" if seconds else "at once"
     sentence = f"{budget.title} {when}: {found.reason} ({found.rule})."
@@ -125,7 +125,7 @@ class _Budget:
     def title(self) -> str:
         return f"Retry {self.spent + 1} of {self.limit}{' after a loss' if self.is_loss else ''}"
 
-    def farewell(self, reason: str) -> str:
+    def exhausted_sentence(self, reason: str) -> str:
         noun = "retries after a loss" if self.is_loss else "retries"
         spent = f"{self.limit} of {self.limit} {noun} spent" if self.limit else f"no {noun} allowed"
         return f"Stopped: {spent}; the last failure was {reason}."

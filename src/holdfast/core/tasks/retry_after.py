@@ -15,7 +15,7 @@ _DATE = re.compile(
 )
 
 
-def asked_delay(asked: Any, *, sent_at: datetime | None) -> timedelta | None:
+def requested_delay(asked: Any, *, sent_at: datetime | None) -> timedelta | None:
     """Read a requested delay; None if it is neither a duration nor a date, or the start time is unknown.
 
     The sender's own date is the best start, because an error of the local clock does not change the difference.

@@ -24,7 +24,7 @@ from holdfast.core.dead_letters.campaign import (
     is_newer,
     next_step,
 )
-from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.health.liveness import SILENT_SECONDS_MIN
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.campaigns.candidates import Candidates, keep_place, look, place_after, which
@@ -34,8 +34,8 @@ from holdfast.engine.lifecycle.dead_letters.requeue import (
     RequeueRequest,
     dispatch_run,
     dispatch_tasks,
-    hold_runs,
     letters_of,
+    lock_run_dead_letters,
     request,
     waiting,
 )
@@ -159,7 +159,7 @@ async def _move(
     session: Session, catalog: Catalog, campaign: Any, limit: int, moved: CampaignsAdvanced, silent_seconds: float
 ) -> CampaignState:
     """Advance a campaign one step. Return its new state."""
-    collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], DISPATCHER_ACTOR, campaign["leg"])
+    collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], SWEEP_ACTOR, campaign["leg"])
     state = CampaignState(campaign["state"])
     is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
     is_moving = state in MOVING and is_gate_open
@@ -192,11 +192,11 @@ async def _move(
 async def _audit(session: Session, campaign: Any, verb: str, *, before: Any, after: Any) -> None:
     subject = str(campaign["campaign_id"])
     change = Change(verb=verb, subject_kind="campaign", subject_id=subject, before=before, after=after)
-    await audit(session, campaign["tenant_id"], [change], actor=DISPATCHER_ACTOR, reason=campaign["reason"])
+    await audit(session, campaign["tenant_id"], [change], actor=SWEEP_ACTOR, reason=campaign["reason"])
 
 
 async def _store(session: Session, campaign: Any, step: CampaignStep) -> None:
-    await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, DISPATCHER_ACTOR)
+    await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, SWEEP_ACTOR)
 
 
 def _counts(campaign: Any, collected: Any, found: Candidates, *, is_gate_open: bool) -> CampaignCounts:
@@ -247,7 +247,9 @@ async def _release(
     Return how many were released; None if none was tried and nothing was recorded.
     """
     tenant_id, campaign_id = campaign["tenant_id"], campaign["campaign_id"]
-    held = await hold_runs(session, tenant_id, (run_id for run_id in found.runs[:room] if run_id is not None))
+    held = await lock_run_dead_letters(
+        session, tenant_id, (run_id for run_id in found.runs[:room] if run_id is not None)
+    )
     ids = set(found.letters[:room])
     ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
     units = _units(await session.fetch(_TAKE, *which(campaign), sorted(ids)), held)

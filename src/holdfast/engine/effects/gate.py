@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.codec import json_codec
 from holdfast.core.effects.effect import EFFECT_CODES, EffectState, stable_key
-from holdfast.core.tasks.failure import CODE_BYTES_MAX, MESSAGE_BYTES_MAX, clipped
+from holdfast.core.tasks.failure import CODE_BYTES_MAX, MESSAGE_BYTES_MAX, storable_text
 from holdfast.engine.leases import Claimed
 from holdfast.engine.queries.pages import LIMIT_MAX, SCAN_ROWS_MAX, full_page, valid_limit
 from holdfast.errors import Conflict, EffectDenied, Invalid, LeaseLost, Unavailable
@@ -185,8 +185,8 @@ async def answer_effect(database: Database, claimed: Claimed, answer: AnswerEffe
         answer.key,
         EFFECT_CODES[answer.state],
         answer.receipt,
-        None if answer.code is None else clipped(answer.code, CODE_BYTES_MAX),
-        None if answer.message is None else clipped(answer.message, MESSAGE_BYTES_MAX),
+        None if answer.code is None else storable_text(answer.code, CODE_BYTES_MAX),
+        None if answer.message is None else storable_text(answer.message, MESSAGE_BYTES_MAX),
     )
     if not row["is_held"]:
         raise lease_lost(claimed, "keep the answer of an effect")

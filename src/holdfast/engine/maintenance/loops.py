@@ -146,7 +146,7 @@ class Loops:
         if reaped.busy and not self._busy:
             self._busy_until = time.monotonic() + BUSY_SECONDS
         self._busy.update(reaped.busy)
-        self._engine.failures.tell_all(self._engine.catalog, reaped.ended, reaped.settled.refused)
+        self._engine.failures.publish_all(self._engine.catalog, reaped.ended, reaped.settled.refused)
         await publish_and_propagate(self._engine, reaped.settled.notifications)
         return 0.0 if reaped.is_full else None
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import json_codec
-from holdfast.core.dead_letters.dead_letter import LetterState
+from holdfast.core.dead_letters.dead_letter import DeadLetterState
 from holdfast.engine.effects.gate import EffectView, list_effects
 from holdfast.engine.queries.pages import ID_MAX, LOOK_PLAIN, bounded, full_page, valid_limit
 from holdfast.errors import Invalid, NotFound
@@ -24,7 +24,7 @@ GROUPS_MAX, GROUPS_SHOWN = 1_000, 200
 LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 50_000, 3_000
 """How many dead letters of all groups together are counted, and how many are read for their states, tasks and lanes."""
 LOOK_LETTERS = 5_000
-UNRESOLVED = (LetterState.OPEN.value, LetterState.RETRY_REQUESTED.value, LetterState.RETRYING.value)
+UNRESOLVED = (DeadLetterState.OPEN.value, DeadLetterState.RETRY_REQUESTED.value, DeadLetterState.RETRYING.value)
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether older dead letters of the group were left out; counts are then lower bounds. `letters` counts further."""
 
 
-class LetterView(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     """One dead letter with its failure. `input` is set only where one is shown or exported, `effects` (of its task)
     only where one is shown."""
 
@@ -105,10 +105,10 @@ def _group_view(row: Any, lanes: Sequence[Any]) -> GroupView:
 
 async def list_letters(
     database: Database, tenant_id: int, *, before: int | None = None, limit: int = 50, **asked: Any
-) -> list[LetterView]:
+) -> list[DeadLetterView]:
     """Return the requested number of dead letters, newest first."""
 
-    async def page(begin: int | None, left: int) -> tuple[list[LetterView], int | None]:
+    async def page(begin: int | None, left: int) -> tuple[list[DeadLetterView], int | None]:
         return await letter_page(database, tenant_id, **asked, before=begin, limit=left)
 
     return await full_page(page, limit, before)
@@ -124,14 +124,14 @@ async def letter_page(
     before: int | None = None,
     limit: int = 50,
     with_input: bool = False,
-) -> tuple[list[LetterView], int | None]:
+) -> tuple[list[DeadLetterView], int | None]:
     """Return a page of dead letters, newest first, and the `before` of the next page; None if there are no more.
 
     A page reads a bounded number of rows, so a selective filter may give a short or empty page with more rows after it.
     """
     for state in states:
-        if state not in set(LetterState):
-            advice = f"Choose from {', '.join(LetterState)}."
+        if state not in set(DeadLetterState):
+            advice = f"Choose from {', '.join(DeadLetterState)}."
             raise Invalid(f"{state!r} is not a state of letters.", code="invalid_state", advice=advice)
     valid_limit(limit)
     asked = (list(states) or None, fingerprint, task_id, ID_MAX if before is None else before)
@@ -146,7 +146,7 @@ async def letter_page(
     return rows, found[0]["floor"]
 
 
-async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> LetterView:
+async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> DeadLetterView:
     """Return one dead letter in full; raise `NotFound` if it does not exist."""
     rows = await database.fetch(
         _LIST_LETTERS, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
@@ -161,9 +161,9 @@ async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -
     return msgspec.structs.replace(_view(rows[0]), effects=effects)
 
 
-def _view(row: Any) -> LetterView:
+def _view(row: Any) -> DeadLetterView:
     found = {name: value for name, value in row.items() if name != "floor"}
     ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
     found |= {name: None if found[name] is None else str(found[name]) for name in ids}
     found["input"] = json_codec.NULL if found["input"] is None else msgspec.Raw(found["input"])
-    return LetterView(**found)
+    return DeadLetterView(**found)

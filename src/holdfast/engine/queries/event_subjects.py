@@ -14,7 +14,7 @@ _PLACES = sql("event_places")
 
 
 @dataclass(frozen=True, slots=True)
-class EventPlace:
+class EventContext:
     """The queue, action and run of an event. For a run, `action` is its flow. A field is None if it is unknown or not
     applicable."""
 
@@ -23,16 +23,18 @@ class EventPlace:
     run_id: str | None = None
 
 
-async def places_of(database: Database, events: Sequence[Event]) -> list[EventPlace]:
+async def contexts_of(database: Database, events: Sequence[Event]) -> list[EventContext]:
     """Return the subject of each event; for an event without a task, the names in its detail."""
     task_ids = sorted({int(event.task_id) for event in events if event.task_id})
     rows = await database.fetch(_PLACES, task_ids) if task_ids else []
-    known = {str(row["task_id"]): EventPlace(row["queue"], row["action"], _text(row["run_id"])) for row in rows}
-    return [known.get(event.task_id, EventPlace()) if event.task_id else _named(event.detail or {}) for event in events]
+    known = {str(row["task_id"]): EventContext(row["queue"], row["action"], _text(row["run_id"])) for row in rows}
+    return [
+        known.get(event.task_id, EventContext()) if event.task_id else _named(event.detail or {}) for event in events
+    ]
 
 
-def _named(detail: dict[str, Any]) -> EventPlace:
-    return EventPlace(_word(detail.get("queue")), _word(detail.get("action")))
+def _named(detail: dict[str, Any]) -> EventContext:
+    return EventContext(_word(detail.get("queue")), _word(detail.get("action")))
 
 
 def _word(value: object) -> str | None:

@@ -97,7 +97,7 @@ async def event_tail(database: Database) -> str:
     return str(await database.fetchval(_EVENT_TAIL))
 
 
-async def told_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> EventPage:
+async def events_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> EventPage:
     """Return the events after `cursor`, oldest first; those without a task have an empty `task_id`. `limit` counts
     batches.
 

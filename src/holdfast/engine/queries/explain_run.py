@@ -12,11 +12,11 @@ from holdfast.core.explain.node import NAMES_MAX, explain_node
 from holdfast.core.explain.node_evidence import (
     CauseFacts,
     ChildFacts,
-    HoldFacts,
     ItemsFacts,
     NodeEvidence,
     NodePosition,
     RunFacts,
+    RunRestrictions,
     UpstreamFacts,
 )
 from holdfast.core.explain.run import explain_run
@@ -183,8 +183,8 @@ def _names(plan: Plan, nodes: Sequence[Any], state: str) -> tuple[str, ...]:
     return tuple(plan.nodes[one["node_no"]].name for one in nodes if one["state"] == state)[:NAMES_MAX]
 
 
-def _hold(row: Any) -> HoldFacts:
-    return HoldFacts(
+def _hold(row: Any) -> RunRestrictions:
+    return RunRestrictions(
         paused_at=row["paused_at"],
         paused_by=row["paused_by"] or "",
         paused_reason=row["paused_reason"] or "",

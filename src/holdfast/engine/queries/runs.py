@@ -27,7 +27,7 @@ _SHOW_RUN = sql("show_run")
 _NODE_STATES = sql("node_states")
 _LAST_FAILURES = sql("last_failures")
 
-LOOK_OPEN = 50
+SCAN_OPEN_MAX = 50
 """How many open runs one page reads: their state is computed one by one."""
 
 STATES = tuple(state.value for state in RunState)
@@ -137,7 +137,7 @@ async def run_page(
     if snapshots == []:
         return [], None
     asked = (tenant_id, list(states) or None, snapshots, tag, ID_MAX if before is None else before, limit)
-    found = await bounded(database, _LIST_RUNS, *asked, max(limit, LOOK_OPEN), max(limit, SCAN_ROWS_MAX))
+    found = await bounded(database, _LIST_RUNS, *asked, max(limit, SCAN_OPEN_MAX), max(limit, SCAN_ROWS_MAX))
     rows = [_run_line(row) for row in found if row["run_id"] is not None]
     if len(rows) == limit:
         return rows, int(rows[-1].run_id)

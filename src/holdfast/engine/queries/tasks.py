@@ -41,7 +41,7 @@ STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
 """The states that a list of tasks may be filtered by; `failed` means for good, `delayed` is the part of `queued` that
 is not due yet."""
 
-LOOK_ATTEMPTS, LOOK_RUNS = 250, 50
+SCAN_ATTEMPTS_MAX, SCAN_RUNS_MAX = 250, 50
 """How many attempts and runs one page reads; at least as many as it may show."""
 BLOCKS_MAX = 5
 """How many blocks of ids one page reads: blocks of quiet days have few tasks."""
@@ -202,13 +202,13 @@ async def _find(session: Session, asked: TaskFilter, first: int, before: int, li
     held = sorted({letter for state in asked.states or _HELD for letter in _HELD.get(state, ())})
     is_plain = not asked.states and asked.lanes is None and asked.tag is None
     look, look_attempts = (
-        (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, SCAN_ROWS_MAX), max(limit, LOOK_ATTEMPTS))
+        (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, SCAN_ROWS_MAX), max(limit, SCAN_ATTEMPTS_MAX))
     )
     given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, look)
     found = await session.fetch(_FIND_TASKS, *given, first, held, look_attempts)
     floors = [found[0]["floor"]]
     if are_nodes:
-        bare = await session.fetch(_FIND_NODES, *given, max(limit, LOOK_RUNS), first)
+        bare = await session.fetch(_FIND_NODES, *given, max(limit, SCAN_RUNS_MAX), first)
         floors.append(bare[0]["floor"])
         found = sorted((row for row in (*found, *bare) if row["task_id"] is not None), key=_newest_first)
     floor = max((one for one in floors if one is not None), default=0)

@@ -16,7 +16,7 @@ from holdfast.codec.cron import timing_of
 from holdfast.core.flows.graph_check import NODES_MAX
 from holdfast.core.flows.node_check import is_whole
 from holdfast.core.schedules.schedule import Missed, Overlap
-from holdfast.core.schedules.slots import SlotDecision, SlotState, judge_by_hand
+from holdfast.core.schedules.slots import SlotDecision, SlotState, decide_manual_slot
 from holdfast.core.values import bounds
 from holdfast.core.values.duration import human
 from holdfast.engine.audit import Change, audit
@@ -205,7 +205,7 @@ async def fire(
                 await once.begin(session)
             row = await _hold(session, row)
             standing, firings = await read_standing(session, row)
-            judged = judge_by_hand(row.now, standing, reason)
+            judged = decide_manual_slot(row.now, standing, reason)
             [verdict] = judged.verdicts
             if verdict.state is SlotState.SKIPPED:
                 raise Conflict(

@@ -21,8 +21,8 @@ from holdfast.codec.reporters import Reported, is_reporter
 from holdfast.core.webhooks import EventFilter, after_failure, delivery_id
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
-from holdfast.engine.queries.event_subjects import EventPlace, places_of
-from holdfast.engine.queries.events import Event, told_after
+from holdfast.engine.queries.event_subjects import EventContext, contexts_of
+from holdfast.engine.queries.events import Event, events_after
 from holdfast.engine.webhooks.reporters import Reporters
 from holdfast.errors import Invalid
 from holdfast.net.guarded_request import Answer, Guarded, NotReached, is_possible
@@ -141,8 +141,8 @@ class _Delivery:
         """Send new events until there are no more, or the time of this lease holder is up."""
         cursor = self._row["cursor"]
         while True:
-            page = await told_after(self._engine.database, self._row["tenant_id"], cursor, limit=PAGE)
-            for event, place in zip(page.events, await places_of(self._engine.database, page.events), strict=True):
+            page = await events_after(self._engine.database, self._row["tenant_id"], cursor, limit=PAGE)
+            for event, place in zip(page.events, await contexts_of(self._engine.database, page.events), strict=True):
                 if not self._filter.wants(event.kind, place.queue, place.action):
                     continue
                 if not await self._send(event, place):
@@ -160,7 +160,7 @@ class _Delivery:
     def _is_late(self) -> bool:
         return time.monotonic() - self._began > HOLD_SECONDS_MAX
 
-    async def _send(self, event: Event, place: EventPlace) -> bool:
+    async def _send(self, event: Event, place: EventContext) -> bool:
         """Send one event. Return whether it was accepted and the lease is still ours."""
         failure, status, retry_after = "", None, None
         try:
@@ -180,7 +180,7 @@ class _Delivery:
         await self._fail(failure, status, retry_after)
         return False
 
-    def _reported(self, event: Event, place: EventPlace) -> Reported:
+    def _reported(self, event: Event, place: EventContext) -> Reported:
         return Reported(
             kind=event.kind,
             at=event.at,

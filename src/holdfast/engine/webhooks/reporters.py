@@ -18,7 +18,7 @@ from inspect import isawaitable
 from typing import Any
 
 from holdfast.codec.reporters import Reported, Reporter, allowed_reference
-from holdfast.core.tasks.failure import clipped
+from holdfast.core.tasks.failure import storable_text
 from holdfast.errors import Invalid
 from holdfast.net.guarded_request import NotReached
 from holdfast.settings.settings import Settings
@@ -180,4 +180,4 @@ def _imported(reference: str) -> Callable[[], Any]:
 
 
 def _kind(error: BaseException) -> str:
-    return clipped(type(error).__name__, NAME_BYTES_MAX)
+    return storable_text(type(error).__name__, NAME_BYTES_MAX)

@@ -26,7 +26,7 @@ from holdfast.engine.identity.members import find_membership
 from holdfast.engine.identity.tokens import find_bearer, has_token, is_in_use
 from holdfast.errors import Forbidden, Unauthorized
 from holdfast.server.auth.caller import NOBODY, Caller
-from holdfast.server.auth.client_address import neighbourhood, require_some_identity
+from holdfast.server.auth.client_address import require_some_identity, throttle_key
 from holdfast.server.auth.credential_cache import CredentialCache
 from holdfast.server.auth.dev_sign_in import developer
 from holdfast.server.auth.id_tokens import IdTokens
@@ -71,7 +71,7 @@ class Authenticator:
         credential = credential.strip()
         if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
             raise self._unknown("The authorization header is not one bearer token.")
-        address = neighbourhood(self.peer(request))
+        address = throttle_key(self.peer(request))
         if credential.startswith(CAPABILITY_PREFIX):
             return await self._attempt(credential, address)
         return await self._bearer(credential, address)

@@ -46,7 +46,7 @@ def host_in(header: str) -> str:
     return authority.partition(":")[0]
 
 
-def neighbourhood(peer: str) -> str:
+def throttle_key(peer: str) -> str:
     """Return the key for counting failed logins: an IPv4 address, or an IPv6 /64 network, usually one customer's."""
     try:
         address = ipaddress.ip_address(peer)

@@ -19,9 +19,9 @@ from holdfast.core.identity.id_token import (
     Provider,
     judged,
     key_named,
-    not_believed,
+    token_rejected,
 )
-from holdfast.server.auth.issuer_keys import KeyRing
+from holdfast.server.auth.issuer_keys import KeySet
 
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError)
 """Errors that the library raises for malformed tokens: huge numbers, lists instead of text, deep nesting."""
@@ -31,7 +31,7 @@ class IdTokens:
     """Verifies the tokens of the configured providers."""
 
     def __init__(self, providers: Sequence[Provider], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._key_rings = {one.issuer: KeyRing(one.keys_url, clock=clock) for one in providers}
+        self._key_rings = {one.issuer: KeySet(one.keys_url, clock=clock) for one in providers}
         self._by_spelling = {spelling: one for one in providers for spelling in one.spellings}
 
     async def read(self, text: str) -> Person:
@@ -39,15 +39,15 @@ class IdTokens:
         try:
             seen = jwt.decode_complete(text, options={"verify_signature": False})
         except _UNREADABLE:
-            raise not_believed("it cannot be read") from None
+            raise token_rejected("it cannot be read") from None
         algorithm, kid = key_named(seen["header"])
         issuer = seen["payload"].get("iss")
         provider = self._by_spelling.get(issuer) if isinstance(issuer, str) else None
         if provider is None:
-            raise not_believed("its issuer is not one of ours")
+            raise token_rejected("its issuer is not one of ours")
         key = await self._key_rings[provider.issuer].find(kid, algorithm)
         if key is None:
-            raise not_believed("it names no key of ours")
+            raise token_rejected("it names no key of ours")
         return judged(_verified(text, key, algorithm, provider), provider)
 
     async def close(self) -> None:
@@ -67,9 +67,9 @@ def _verified(text: str, key: Any, algorithm: str, provider: Provider) -> dict[s
             options={"require": list(REQUIRED_CLAIMS)},
         )
     except jwt.ExpiredSignatureError:
-        raise not_believed("it has expired") from None
+        raise token_rejected("it has expired") from None
     except jwt.InvalidAudienceError:
-        raise not_believed("it was made for somebody else") from None
+        raise token_rejected("it was made for somebody else") from None
     except _UNREADABLE:
-        raise not_believed("it is not genuine") from None
+        raise token_rejected("it is not genuine") from None
     return claims

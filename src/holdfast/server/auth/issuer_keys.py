@@ -33,7 +33,7 @@ Keys = Mapping[tuple[str, str], Any]
 """Keys by id and algorithm: a key can be used with its own algorithm only."""
 
 
-class KeyRing:
+class KeySet:
     """The keys at one URL."""
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.monotonic) -> None:

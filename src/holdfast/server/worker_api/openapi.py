@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.operations.openapi import REF, ProblemBody, enclosed, problems, with_items
+from holdfast.operations.openapi import REF, ProblemBody, openapi_document, problems, with_items
 from holdfast.protocol.worker import Completion
 from holdfast.server.auth.caller import Access
 from holdfast.server.endpoint import Endpoint
@@ -42,7 +42,7 @@ def contract() -> dict[str, Any]:
     with_items(schemas)
     found = dict(zip(kinds, schemas, strict=False))
     paths = {call.path: {call.method.lower(): _entry(call, found)} for call in CALLS}
-    return enclosed(paths, components, "The worker contract.")
+    return openapi_document(paths, components, "The worker contract.")
 
 
 @cache

@@ -11,7 +11,7 @@ from holdfast.core.identity.access import require_queues
 from holdfast.core.limits.breaker import Breaker
 from holdfast.core.limits.quota import Quota
 from holdfast.core.tasks.action_rules import ActionRules
-from holdfast.core.tasks.failure import clipped
+from holdfast.core.tasks.failure import storable_text
 from holdfast.core.tasks.policy import RetryPolicy
 from holdfast.core.values import bounds as limits
 from holdfast.engine.limits.declare import Guards, declare_guards
@@ -63,7 +63,7 @@ async def register(request: ApiRequest) -> Response:
         await check_url(body.labels[PROBE_LABEL], EgressRules.of(request.engine.settings.egress))
     labels = {**body.labels, "runtimes": body.runtimes} if body.runtimes else body.labels
     queues = request.caller.served(body.queues)
-    version = clipped(body.version, limits.NAME_CHARACTERS_MAX)
+    version = storable_text(body.version, limits.NAME_CHARACTERS_MAX)
     await _declare(request, body, version)
     worker_id = await request.workers.register(
         name=limits.valid_worker_id(body.worker_id or request.caller.actor),

@@ -17,7 +17,7 @@ from holdfast.core.identity.access import ANY_WORKER, WorkerRight
 from holdfast.core.values import bounds
 from holdfast.engine.engine import Engine
 from holdfast.engine.launching.attach import attach
-from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled, patience_of
+from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled, lock_timeouts_for
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks.claim import HELD_MAX, held_by, held_task, sees_work
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
@@ -76,7 +76,7 @@ class RemoteWorkers:
         )
 
     async def __aenter__(self) -> RemoteWorkers:
-        database, patience = self._engine.database, patience_of(self._lease_seconds)
+        database, patience = self._engine.database, lock_timeouts_for(self._lease_seconds)
         self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
         return self
 
@@ -128,7 +128,7 @@ class RemoteWorkers:
                 claimed = held or await claim_task(session, worker_session.identity, task_id)
                 await self._handing.require_queue(session, claimed, right.queues)
             found = await with_inputs(session, self._engine.catalog, [claimed])
-            return await self._handing.hand_out(session, found, tells_ends=True)
+            return await self._handing.hand_out(session, found, with_lease_ends=True)
 
     async def attach(
         self, worker_id: int, task_id: int, attempt: int, token: str, *, right: WorkerRight = ANY_WORKER
@@ -140,7 +140,7 @@ class RemoteWorkers:
                 claimed = await attach(session, worker_session.identity, task_id, attempt, token)
                 await self._handing.require_queue(session, claimed, right.queues)
             found = await with_inputs(session, self._engine.catalog, [claimed])
-            return await self._handing.hand_out(session, found, tells_ends=True)
+            return await self._handing.hand_out(session, found, with_lease_ends=True)
 
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> RenewedLease:
         """Extend one lease, unless its row is locked; raise `LeaseLost` if it expired or was never this attempt's."""
@@ -177,7 +177,7 @@ class RemoteWorkers:
         if worker is not None:
             self.worker_sessions.told(worker_id, worker["state"])
             if worker["state"] != "active":
-                self.wait_registry.send_away([worker_id])
+                self.wait_registry.end_waits([worker_id])
         return Beat(
             renewed=found.renewed,
             lost=frozenset(task_ids) - found.renewed - found.busy,
@@ -193,7 +193,7 @@ class RemoteWorkers:
         await self._reports.prepare()
         async with self._busy.session() as session:
             reports, settled = await self._settle(session, done)
-        self._engine.failures.tell_all(self._engine.catalog, reports, settled.refused)
+        self._engine.failures.publish_all(self._engine.catalog, reports, settled.refused)
         await publish_and_propagate(self._engine, settled.notifications)
         if settled.refused:
             [refusal] = settled.refused
@@ -224,7 +224,7 @@ class RemoteWorkers:
         limit: int,
         known: Sequence[tuple[int, UUID]] | None = None,
         wait_seconds: float = 0.0,
-        tells_ends: bool | None = None,
+        with_lease_ends: bool | None = None,
         right: WorkerRight = ANY_WORKER,
         is_welcome: Asking | None = None,
     ) -> Exchange:
@@ -240,11 +240,11 @@ class RemoteWorkers:
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
             await self.wait_registry.open()
-        tells_ends = held is not None if tells_ends is None else tells_ends
+        with_lease_ends = held is not None if with_lease_ends is None else with_lease_ends
         await self._reports.prepare()
         async with self._busy.session() as session:
             worker_session = await self.worker_sessions.find(
-                session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not tells_ends)
+                session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not with_lease_ends)
             )
             answer = await self._renew(session, worker_id, held)
             unheard = await self._unheard(session, worker_session, held, dones, known)
@@ -254,7 +254,7 @@ class RemoteWorkers:
             notification_count = worker_session.place.notification_count
             wants_look = bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.place)
             taken = await self._take(session, worker_session, dones, want if wants_look else 0)
-            tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], tells_ends=tells_ends)
+            tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], with_lease_ends=with_lease_ends)
         await publish_and_propagate(self._engine, taken.settled.notifications)
         answer = msgspec.structs.replace(
             answer,
@@ -276,7 +276,7 @@ class RemoteWorkers:
             notification_count = worker_session.place.notification_count
             if is_welcome is not None:
                 await self._ask_again(is_welcome, worker_session, lanes)
-            found = await self._look(worker_id, worker_session, want, lanes, tells_ends=tells_ends)
+            found = await self._look(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
             if found is None:
                 break
             tasks, may_have_more = found
@@ -314,7 +314,7 @@ class RemoteWorkers:
         if lanes is STOPPED:
             return WaitAnswer(work=False, draining=worker_session.is_draining, stop=True)
         if lanes is not None and worker_session.is_draining:
-            self.wait_registry.pass_on(worker_session.place, lanes)
+            self.wait_registry.wake_next(worker_session.place, lanes)
         return WaitAnswer(
             work=lanes is not None and not worker_session.is_draining, draining=worker_session.is_draining
         )
@@ -377,7 +377,7 @@ class RemoteWorkers:
                 claimer.expect(lanes, now=time.monotonic())
             done = await exchange(session, self._engine.catalog, claimer, reports, want, now=time.monotonic())
             may_have_more = bool(want) and claimer.may_have_more
-        self._engine.failures.tell_all(self._engine.catalog, reports, done.settled.refused)
+        self._engine.failures.publish_all(self._engine.catalog, reports, done.settled.refused)
         if want:
             self.wait_registry.looked(
                 worker_session.place,
@@ -392,11 +392,11 @@ class RemoteWorkers:
         try:
             await is_welcome()
         except BaseException:
-            self.wait_registry.pass_on(worker_session.place, lanes)
+            self.wait_registry.wake_next(worker_session.place, lanes)
             raise
 
     async def _look(
-        self, worker_id: int, worker_session: RemoteWorkerSession, want: int, lanes: Lanes, *, tells_ends: bool
+        self, worker_id: int, worker_session: RemoteWorkerSession, want: int, lanes: Lanes, *, with_lease_ends: bool
     ) -> tuple[list[HandedTask], bool] | None:
         """Claim again for a waiting worker that was woken. Return its tasks, and whether there may be more.
 
@@ -405,12 +405,14 @@ class RemoteWorkers:
         async with self._busy.session() as session:
             taken = await self._take(session, worker_session, (), want, lanes=lanes)
             if not taken.claimed and not await self.worker_sessions.may_claim(session, worker_id, worker_session):
-                self.wait_registry.pass_on(worker_session.place, lanes)
+                self.wait_registry.wake_next(worker_session.place, lanes)
                 return None
-            return await self._handing.hand_out(session, taken.claimed, tells_ends=tells_ends), taken.may_have_more
+            return await self._handing.hand_out(
+                session, taken.claimed, with_lease_ends=with_lease_ends
+            ), taken.may_have_more
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Record heartbeats of the workers waiting here, and note which of them drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         self.worker_sessions.hear(worker_ids, states)
-        self.wait_registry.send_away(one for one in worker_ids if states.get(one) != "active")
+        self.wait_registry.end_waits(one for one in worker_ids if states.get(one) != "active")

@@ -33,7 +33,7 @@ from holdfast.protocol.worker import (
     WaitAnswer,
 )
 from holdfast.server.auth.caller import Access
-from holdfast.server.disconnect import while_here
+from holdfast.server.disconnect import until_disconnect
 from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.registration import LABELS_BYTES_MAX, REGISTER_BYTES_MAX, SLOTS_MAX
 from holdfast.server.worker_api.reports import ENVELOPE_BYTES, done_of, lease_of, worker_number
@@ -58,11 +58,11 @@ async def claim(request: ApiRequest) -> Response:
         queues=body.queues,
         limit=limit,
         wait_seconds=seconds,
-        tells_ends=True,
+        with_lease_ends=True,
         right=right,
-        is_welcome=request.require_welcome,
+        is_welcome=request.require_valid_credentials,
     )
-    done = await (while_here(request, taking) if seconds else taking)
+    done = await (until_disconnect(request, taking) if seconds else taking)
     tasks = await _with_capabilities(request, done.tasks)
     lost, canceled, busy = (list(map(str, some)) for some in (done.lost, done.canceled, done.busy))
     return reply(ClaimAnswer(tasks=tasks, lost=lost, canceled=canceled, busy=busy))
@@ -79,7 +79,7 @@ async def wait(request: ApiRequest) -> Response:
         right=request.caller.worker_right,
         takes_work=body.takes_work,
     )
-    return reply(await while_here(request, waiting))
+    return reply(await until_disconnect(request, waiting))
 
 
 async def heartbeat(request: ApiRequest) -> Response:
@@ -154,9 +154,9 @@ async def exchange(request: ApiRequest) -> Response:
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
-        is_welcome=request.require_welcome,
+        is_welcome=request.require_valid_credentials,
     )
-    done = await (while_here(request, doing) if seconds else doing)
+    done = await (until_disconnect(request, doing) if seconds else doing)
     return reply(
         ExchangeAnswer(
             tasks=await _with_capabilities(request, done.tasks),

@@ -23,7 +23,7 @@ from holdfast.store.statements import sql
 _READ_WORKER = sql("read_worker")
 _BEAT_WORKERS = sql("beat_workers")
 
-GUESTS_MAX = 10_000
+WORKER_SESSIONS_MAX = 10_000
 SEEN_SECONDS = 10.0
 """How long frequent calls trust that a worker seen alive is still alive. Waiting workers are checked more often."""
 
@@ -95,7 +95,7 @@ class RemoteWorkerSessions:
         # Leased tasks are returned for a worker id, so only the token that registered the worker may use it.
         right.require(worker_id, queues=worker_session.queues, token_id=worker_session.token_id)
         require_queues(right.queues, queues or ())
-        while len(self._known) > GUESTS_MAX:
+        while len(self._known) > WORKER_SESSIONS_MAX:
             self._known.popitem(last=False)
         return worker_session
 

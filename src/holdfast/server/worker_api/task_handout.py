@@ -33,7 +33,9 @@ class TaskHandout:
             await self._engine.catalog.learn([claimed.lane_id], (), session=session)
             require_queues(allowed, [self._engine.catalog.lane(claimed.lane_id).queue])
 
-    async def hand_out(self, session: Session, claimed: Sequence[Claimed], *, tells_ends: bool) -> list[HandedTask]:
+    async def hand_out(
+        self, session: Session, claimed: Sequence[Claimed], *, with_lease_ends: bool
+    ) -> list[HandedTask]:
         """Return claimed tasks in wire format. A node whose input cannot be built is settled as failed instead."""
         if not claimed:
             return []
@@ -51,7 +53,7 @@ class TaskHandout:
         }
         ends: dict[int, datetime | None] = (
             {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
-            if tells_ends
+            if with_lease_ends
             else dict.fromkeys(one.task_id for one in claimed)
         )
         return [

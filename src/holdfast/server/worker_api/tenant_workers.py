@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from holdfast.engine.engine import TENANTS_MAX, Engine
-from holdfast.engine.leases import patience_of
+from holdfast.engine.leases import lock_timeouts_for
 from holdfast.server.worker_api.remote_workers import SESSIONS_MAX, RemoteWorkers
 from holdfast.server.worker_api.sessions import beat_workers
 from holdfast.server.worker_api.wait_registry import WaitRegistry
@@ -27,7 +27,7 @@ class TenantWorkers:
         )
 
     async def __aenter__(self) -> TenantWorkers:
-        patience = patience_of(self._engine.settings.worker.lease_seconds)
+        patience = lock_timeouts_for(self._engine.settings.worker.lease_seconds)
         self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
         return self
 
@@ -53,4 +53,4 @@ class TenantWorkers:
         states = await beat_workers(self._engine.database, worker_ids)
         for crew in self._tenant_workers.values():
             crew.worker_sessions.hear(worker_ids, states)
-        self.wait_registry.send_away(one for one in worker_ids if states.get(one) != "active")
+        self.wait_registry.end_waits(one for one in worker_ids if states.get(one) != "active")

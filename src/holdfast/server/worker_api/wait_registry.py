@@ -137,12 +137,12 @@ class WaitRegistry:
         place.is_looked_at_again = False
         self._announce(place, ())
 
-    def pass_on(self, place: WaitGroup, lanes: Lanes) -> None:
+    def wake_next(self, place: WaitGroup, lanes: Lanes) -> None:
         """Wake the next worker, because the woken one cannot claim."""
         place.is_empty = False
         place.call(1, lanes)
 
-    def send_away(self, worker_ids: Iterable[int]) -> None:
+    def end_waits(self, worker_ids: Iterable[int]) -> None:
         """End the waits of these workers, because there is something to report to them."""
         for worker_id in worker_ids:
             for turn in self._here.get(worker_id, ()):

@@ -20,7 +20,7 @@ from holdfast.authoring.context import Context
 from holdfast.core.tasks.classify import RetryReason
 from holdfast.core.tasks.failure import LOST_CODE, Failure
 from holdfast.core.tasks.outcome import Canceled, Lost, Outcome, Released
-from holdfast.execution.runner import CANCELED, FENCED, timed_out, verdict_of
+from holdfast.execution.runner import CANCELED, FENCED, outcome_of_stop, timed_out
 from holdfast.execution.running_attempt import FOREVER, RunningAttempt
 from holdfast.worker.isolation.frames import AttemptEnded, Start
 from holdfast.worker.isolation.process import IsolatedProcess, Unstartable
@@ -117,7 +117,7 @@ class Isolated:
         except asyncio.CancelledError:
             _heard(held)
             await self._force(process, talk, held)
-            return verdict_of(held)
+            return outcome_of_stop(held)
 
     def _start(self, context: Context, held: RunningAttempt) -> Start:
         return Start(

@@ -24,7 +24,7 @@ from holdfast.worker.isolation.frames import (
     frame,
     receive,
 )
-from holdfast.worker.isolation.requests import trouble_of
+from holdfast.worker.isolation.requests import error_frame
 from holdfast.worker.supervisor import start_orders as wire_orders
 from holdfast.worker.supervisor.start_orders import Orders
 
@@ -105,7 +105,7 @@ class IsolatedProcess:
         try:
             answered = RequestAnswer(number, answer=await asked)
         except Exception as error:  # noqa: BLE001 - the process waits for an answer, whatever it is
-            answered = RequestAnswer(number, trouble=trouble_of(error))
+            answered = RequestAnswer(number, trouble=error_frame(error))
         if not self._writer.is_closing():
             self._writer.write(frame(answered))
 

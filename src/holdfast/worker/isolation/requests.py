@@ -55,7 +55,7 @@ class AttemptRequests:
         return waiting
 
 
-def trouble_of(error: Exception) -> ErrorFrame:
+def error_frame(error: Exception) -> ErrorFrame:
     """Convert an error to a frame: a Holdfast error as it is, any other with its type name."""
     if isinstance(error, errors.HoldfastError):
         return ErrorFrame(type(error).__name__, error.detail, error.code, error.advice)

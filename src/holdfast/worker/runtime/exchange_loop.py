@@ -62,8 +62,8 @@ class ExchangeLoop:
         self._announce = announce
         self._asked = 0
         self._beside = 0
-        self._none_beside = asyncio.Event()
-        self._none_beside.set()
+        self._no_additional = asyncio.Event()
+        self._no_additional.set()
         self._reconnect_seconds = RECONNECT_SECONDS_FIRST
         self._again_seconds = AGAIN_SECONDS_FIRST
         self.is_stopping = False
@@ -75,9 +75,9 @@ class ExchangeLoop:
 
     async def run(self) -> None:
         """Exchange until stopped. An exchange task that fails with a permanent error cancels the others."""
-        beside = [self._exchange_beside(flight) for flight in range(1, self._transport.concurrent_exchanges)]
+        beside = [self._run_additional(flight) for flight in range(1, self._transport.concurrent_exchanges)]
         concurrent_exchanges = [
-            asyncio.create_task(one, name="holdfast-flight") for one in (self._exchange_first(), *beside)
+            asyncio.create_task(one, name="holdfast-flight") for one in (self._run_primary(), *beside)
         ]
         try:
             await asyncio.gather(*concurrent_exchanges)
@@ -86,7 +86,7 @@ class ExchangeLoop:
                 flight.cancel()
             await asyncio.gather(*concurrent_exchanges, return_exceptions=True)
 
-    async def _exchange_first(self) -> None:
+    async def _run_primary(self) -> None:
         """Run the primary exchange: it polls, sends the notes, restores the connection and completes a drain."""
         work_signal, poll_at = self._work_signal, 0.0
         while not self.is_stopping:
@@ -108,7 +108,7 @@ class ExchangeLoop:
                 work_signal.wake()
                 return
             if self.want() or not self._attempts.is_empty:
-                self._transport.stand_by(is_free=self.want() > 0)
+                self._transport.await_work(is_free=self.want() > 0)
             await work_signal.wait(poll_at - time.monotonic() if self.want() else FOREVER)
 
     def _is_called_for(self, want: int) -> bool:
@@ -117,7 +117,7 @@ class ExchangeLoop:
         has_to_say = bool(self._attempts.reports) or work_signal.has_notes_due
         return has_to_say or not work_signal.is_line_up or (want > 0 and work_signal.may_have_work)
 
-    async def _exchange_beside(self, flight: int) -> None:
+    async def _run_additional(self, flight: int) -> None:
         """Run additional concurrent exchanges when many reports or free slots are pending.
 
         On high-latency links this hides round-trip time.
@@ -126,7 +126,7 @@ class ExchangeLoop:
             if not self._is_worth_another():
                 await self._work_signal.wait(FOREVER, flight)
                 continue
-            with self._beside_the_first():
+            with self._additional_running():
                 try:
                     await self._exchange_once(self.want())
                 except ANY_DB_ERROR as error:
@@ -137,16 +137,16 @@ class ExchangeLoop:
             self._work_signal.wake()
 
     @contextmanager
-    def _beside_the_first(self) -> Iterator[None]:
+    def _additional_running(self) -> Iterator[None]:
         """Mark an additional exchange as running, so that the connection is not resumed meanwhile."""
         self._beside += 1
-        self._none_beside.clear()
+        self._no_additional.clear()
         try:
             yield
         finally:
             self._beside -= 1
             if not self._beside:
-                self._none_beside.set()
+                self._no_additional.set()
 
     def _is_worth_another(self) -> bool:
         much = max(len(self._attempts.reports), self.want() if self._work_signal.has_plenty else 0)
@@ -209,7 +209,7 @@ class ExchangeLoop:
         giving_up = asyncio.get_running_loop().call_later(
             self._attempts.settings.lease_seconds / 4, self._transport.drop
         )
-        await self._none_beside.wait()
+        await self._no_additional.wait()
         giving_up.cancel()
         self._transport.drop()
         sent_at = time.monotonic()
@@ -231,7 +231,7 @@ class ExchangeLoop:
         self._transport.outage.failed("exchange", error)
         self._work_signal.lose_connection()
         self._work_signal.has_notes_due = bool(self._notes)
-        if self._none_beside.is_set():
+        if self._no_additional.is_set():
             self._transport.drop()
         await asyncio.sleep(self._reconnect_seconds * random.uniform(0.5, 1.5))
         longest = min(RECONNECT_SECONDS_MAX, self._attempts.settings.lease_seconds / 4)

@@ -27,12 +27,12 @@ from holdfast.net.server_url import is_server
 from holdfast.settings.settings import Settings
 from holdfast.store.database import ANY_DB_ERROR
 from holdfast.worker.isolation.pool import Isolated
-from holdfast.worker.runtime.startup_retry import once_there
+from holdfast.worker.runtime.startup_retry import retry_until_available
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.child import leave
 from holdfast.worker.supervisor.kill_timer import KillTimer
 from holdfast.worker.supervisor.start_orders import ExitCode, Orders
-from holdfast.worker.transport.contract import LaunchedLine
+from holdfast.worker.transport.contract import LaunchedTransport
 from holdfast.worker.transport.database import DatabaseTransport
 
 log = logging.getLogger("holdfast.worker")
@@ -46,7 +46,7 @@ TRIES_MAX = 20
 class SingleAttemptWorker(Worker):
     """A worker that runs exactly one attempt."""
 
-    def __init__(self, transport: LaunchedLine, *arguments: Any, **options: Any) -> None:
+    def __init__(self, transport: LaunchedTransport, *arguments: Any, **options: Any) -> None:
         super().__init__(transport, *arguments, queues=[], slots=1, **options)
         self._launched = transport
 
@@ -67,7 +67,9 @@ class SingleAttemptWorker(Worker):
     async def _register(self) -> None:
         """Register, waiting for an engine that is briefly away: another launch would cost more."""
         seconds = self._attempts.settings.launch_seconds
-        await once_there(super()._register, seconds_max=seconds, is_over=lambda: self._concurrent_exchanges.is_stopping)
+        await retry_until_available(
+            super()._register, seconds_max=seconds, is_over=lambda: self._concurrent_exchanges.is_stopping
+        )
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
         """Exchange the token for a lease. If the response is lost, `resume` finds the lease."""
@@ -114,16 +116,16 @@ class SingleAttemptWorker(Worker):
 
 
 @asynccontextmanager
-async def transport_to(url: str, settings: Settings) -> AsyncIterator[LaunchedLine]:
+async def transport_to(url: str, settings: Settings) -> AsyncIterator[LaunchedTransport]:
     """Return the transport to the database or to the server. A server decides lease and heartbeat times."""
     seconds = settings.worker.launch_seconds
     if is_server(url):
         from holdfast.worker.transport.http import HttpTransport, fetch_terms
 
-        yield HttpTransport(url, await once_there(partial(fetch_terms, url, settings), seconds_max=seconds))
+        yield HttpTransport(url, await retry_until_available(partial(fetch_terms, url, settings), seconds_max=seconds))
         return
     async with AsyncExitStack() as stack:
-        engine = await once_there(
+        engine = await retry_until_available(
             lambda: stack.enter_async_context(Engine(url, settings, sessions_max=4)), seconds_max=seconds
         )
         yield DatabaseTransport(engine)

@@ -173,7 +173,7 @@ class RunningAttempts:
         report = report_of(held.claimed, outcome, leased_at=held.renewed_at)
         if self._rules is None:
             return report
-        return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_letters)
+        return msgspec.structs.replace(report, policy=held.plan.policy, opens_letter=self._rules.opens_dead_letters)
 
     def interrupt(self, entries: Iterable[RunningAttempt], verdict: str) -> None:
         """Stop attempts and record the reason. The first reason is kept."""

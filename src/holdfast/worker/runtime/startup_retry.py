@@ -29,7 +29,7 @@ _LASTING_CODES = {"schema_outdated", "database_too_old", "database_not_durable",
 """Error codes that an operator must fix in the database before a retry can succeed."""
 
 
-async def once_there(
+async def retry_until_available(
     ask: Callable[[], Awaitable[T]], *, seconds_max: float, is_over: Callable[[], bool] = lambda: False
 ) -> T:
     """Call `ask` until the other side answers, and return its result. Log each new cause once."""

@@ -31,7 +31,7 @@ from holdfast.worker.runtime.exchange_loop import ExchangeLoop, share_of
 from holdfast.worker.runtime.heartbeat_thread import HeartbeatThread
 from holdfast.worker.runtime.running_attempts import RunningAttempts
 from holdfast.worker.runtime.work_signal import WorkSignal
-from holdfast.worker.transport.contract import Listening, Signing, Transport
+from holdfast.worker.transport.contract import SignOn, Transport, WorkerCallbacks
 from holdfast.worker.transport.database import DatabaseTransport
 
 log = logging.getLogger("holdfast.worker")
@@ -158,7 +158,7 @@ class Worker:
 
     async def _register(self) -> None:
         signed = await self.transport.sign_on(
-            Signing(
+            SignOn(
                 name=self.name,
                 version=self.version,
                 actions=self.actions,
@@ -169,7 +169,7 @@ class Worker:
                 schedules=self._schedules,
                 origin=self._origin,
             ),
-            Listening(
+            WorkerCallbacks(
                 notify=self._on_notification,
                 look=self._look,
                 free=self._concurrent_exchanges.want,

@@ -31,7 +31,7 @@ from holdfast.settings.log_setup import set_up
 from holdfast.settings.settings import Settings
 from holdfast.store.errors import without_password
 from holdfast.worker.isolation.pool import Isolated
-from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
+from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until_available
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor import start_orders as wire_orders
 from holdfast.worker.supervisor.deadline_page import DeadlinePage
@@ -43,12 +43,12 @@ from holdfast.worker.transport.contract import Transport
 log = logging.getLogger("holdfast.worker")
 
 ACTIONS_SHOWN_MAX = 20
-FUSE_LATER = 0.03
+KILL_TIMER_DELAY = 0.03
 """Delay of the kernel timer after the supervisor's deadline, as a share of the lease. Including the supervisor's own
 delay it still fires before the lease expires.
 """
 
-FAREWELL_SECONDS = 5.0
+SIGN_OFF_SECONDS = 5.0
 """How long a process without a supervisor may take to sign off after its attempts had their time."""
 
 
@@ -59,8 +59,8 @@ def main(arguments: list[str]) -> int:
     if not transport:
         return ExitCode.STOPPED
     orders = wire_orders.decode(transport)
-    orphanage = ParentWatch(orders.settings.worker.lease_seconds)
-    parent_pipe.watch(orphanage.on_end)
+    parent_watch = ParentWatch(orders.settings.worker.lease_seconds)
+    parent_pipe.watch(parent_watch.on_end)
     try:
         app = load_app(orders.app_ref, orders.packs)
         # An app that configured logging itself keeps its configuration.
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
         return ExitCode.CANNOT_LOAD
     freeze_startup_objects()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ending, is_idle = runner.run(_work(app, orders, deadline_page, orphanage))
+        ending, is_idle = runner.run(_work(app, orders, deadline_page, parent_watch))
         if not is_idle:
             # A thread still runs an attempt. A normal exit would wait for it past its lease.
             sys.stdout.flush()
@@ -99,11 +99,13 @@ class ParentWatch:
             leave(ExitCode.STOPPED)
         log.error("the parent process is gone; handing back and leaving")
         self._stop()
-        threading.Event().wait(self._lease_seconds + FAREWELL_SECONDS)
+        threading.Event().wait(self._lease_seconds + SIGN_OFF_SECONDS)
         leave(ExitCode.OVERDUE)
 
 
-async def _work(app: App, orders: Orders, deadline_page: DeadlinePage, orphanage: ParentWatch) -> tuple[ExitCode, bool]:
+async def _work(
+    app: App, orders: Orders, deadline_page: DeadlinePage, parent_watch: ParentWatch
+) -> tuple[ExitCode, bool]:
     """Run one worker to its end. Return the exit code, and whether nothing of it still runs."""
     settings = app.settings
     try:
@@ -125,7 +127,7 @@ async def _work(app: App, orders: Orders, deadline_page: DeadlinePage, orphanage
             )
             asked = asyncio.Event()
             _obey_signals(worker, asked)
-            orphanage.adopt(worker, asyncio.get_running_loop())
+            parent_watch.adopt(worker, asyncio.get_running_loop())
             worker.on_ready = partial(_greet, worker, orders.url)
             await worker.run()
             if worker.is_drained:
@@ -166,7 +168,9 @@ async def _transport(url: str, settings: Settings) -> AsyncIterator[Engine | Tra
         yield HttpTransport(url, settings)
         return
     async with contextlib.AsyncExitStack() as stack:
-        yield await once_there(lambda: stack.enter_async_context(Engine(url, settings)), seconds_max=START_SECONDS_MAX)
+        yield await retry_until_available(
+            lambda: stack.enter_async_context(Engine(url, settings)), seconds_max=START_SECONDS_MAX
+        )
 
 
 def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:
@@ -176,7 +180,7 @@ def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[i
     def publish(worker_id: int, kill_at: float) -> None:
         deadline_page.worker_id = worker_id
         deadline_page.kill_at = kill_at
-        kill_timer.set(kill_at + lease_seconds * FUSE_LATER)
+        kill_timer.set(kill_at + lease_seconds * KILL_TIMER_DELAY)
 
     return publish
 

@@ -23,7 +23,7 @@ from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.durability import require_durable
 from holdfast.store.outage import Outage
 from holdfast.store.statements import sql
-from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
+from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until_available
 
 _RETIRE = sql("retire_worker")
 
@@ -59,7 +59,9 @@ class MaintenanceThread:
         Permanent errors are raised here, before any process is started.
         """
         self._thread.start()
-        opening = asyncio.run_coroutine_threadsafe(once_there(self._open, seconds_max=START_SECONDS_MAX), self._loop)
+        opening = asyncio.run_coroutine_threadsafe(
+            retry_until_available(self._open, seconds_max=START_SECONDS_MAX), self._loop
+        )
         try:
             opening.result()
         except BaseException:

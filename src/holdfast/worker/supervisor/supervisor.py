@@ -30,7 +30,7 @@ from holdfast.execution.running_attempt import FOREVER
 from holdfast.net.server_url import is_server
 from holdfast.settings.settings import Settings
 from holdfast.store.resolve import resolve_database
-from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, once_there
+from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until_available
 from holdfast.worker.supervisor.http_maintenance import HttpMaintenance
 from holdfast.worker.supervisor.maintenance_thread import Beside, MaintenanceThread
 from holdfast.worker.supervisor.process import Process
@@ -65,7 +65,7 @@ def run_workers(
     URL is a server's, workers use HTTP and the server runs the maintenance loops. `beside` is a loop to run
     concurrently with the maintenance loops. `tells_failures` logs each failed attempt.
     """
-    with _dispatcher(settings, loops, beside) as (url, settings, repairs):
+    with _open_maintenance(settings, loops, beside) as (url, settings, repairs):
         orders = Orders(
             app_ref=app_ref,
             url=url,
@@ -80,13 +80,15 @@ def run_workers(
 
 
 @contextlib.contextmanager
-def _dispatcher(
+def _open_maintenance(
     settings: Settings, loops: bool, beside: Beside | None
 ) -> Iterator[tuple[str, Settings, WorkerRetirer]]:
     """Yield what workers connect to: its URL, the settings it requires, and the object that retires dead workers."""
     if settings.url is not None and is_server(settings.url):
         url, place = settings.url, None
-        settings = asyncio.run(once_there(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX))
+        settings = asyncio.run(
+            retry_until_available(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX)
+        )
         repairs: MaintenanceThread | HttpMaintenance = HttpMaintenance(url, settings)
     else:
         place = resolve_database(settings)

@@ -27,7 +27,7 @@ from holdfast.store.outage import Outage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class WorkerCallbacks:
     """Callbacks of a worker for its transport.
 
     `notify` reports the lanes that got work and whose turn it is. `look` makes the worker claim at once. `free` returns
@@ -42,7 +42,7 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signing:
+class SignOn:
     """What a worker declares when it signs on."""
 
     name: str
@@ -58,7 +58,7 @@ class Signing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class SignOnResult:
     """The worker's id, and the lease and heartbeat times it has to use."""
 
     worker_id: int
@@ -119,7 +119,7 @@ class WorkListener(Protocol):
         """Make the next claim try these lanes first, because a notification named them."""
         ...
 
-    def stand_by(self, *, is_free: bool) -> None:
+    def await_work(self, *, is_free: bool) -> None:
         """Wait for work if the worker `is_free`, and for requests to stop an attempt; then call the worker."""
         ...
 
@@ -141,7 +141,7 @@ class Transport(WorkListener, Protocol):
     concurrent_exchanges: int
     """How many exchanges may run concurrently. Only the first sends notes."""
 
-    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+    async def sign_on(self, signing: SignOn, body: WorkerCallbacks) -> SignOnResult:
         """Declare the worker's actions, flows and schedules, register the worker, and start to listen."""
         ...
 
@@ -180,7 +180,7 @@ class Transport(WorkListener, Protocol):
         ...
 
 
-class LaunchedLine(Transport, Protocol):
+class LaunchedTransport(Transport, Protocol):
     """The transport of a launched worker."""
 
     async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:

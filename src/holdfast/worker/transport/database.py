@@ -14,7 +14,7 @@ from holdfast.authoring.flow.registry import every_version
 from holdfast.core.wakeups.hint import Reader
 from holdfast.engine.engine import Engine
 from holdfast.engine.launching.attach import attach
-from holdfast.engine.leases import Claimed, Report, Settled, patience_of
+from holdfast.engine.leases import Claimed, Report, Settled, lock_timeouts_for
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity, held_by
 from holdfast.engine.lifecycle.tasks.exchange import Start, exchange, warm
@@ -37,7 +37,14 @@ from holdfast.wakeups.consumer import Consumer
 from holdfast.wakeups.listener import Heard, Listener
 from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
 from holdfast.worker.runtime.declare_schedules import declare_schedules
-from holdfast.worker.transport.contract import ExchangeResponse, HeartbeatChannel, LaneNames, Listening, Signed, Signing
+from holdfast.worker.transport.contract import (
+    ExchangeResponse,
+    HeartbeatChannel,
+    LaneNames,
+    SignOn,
+    SignOnResult,
+    WorkerCallbacks,
+)
 
 _REGISTER = sql("register_worker")
 _RETIRE = sql("retire_worker")
@@ -68,7 +75,7 @@ class DatabaseTransport:
         self._datasets: DeclaredDatasets | None = None
         self._following: set[asyncio.Task[None]] = set()
 
-    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+    async def sign_on(self, signing: SignOn, body: WorkerCallbacks) -> SignOnResult:
         await self._declare(signing)
         database, seconds = self._engine.database, self.settings.worker
         actions = signing.pulled
@@ -97,13 +104,13 @@ class DatabaseTransport:
         self._ears = self._new_listeners(signing, body)
         for listener in self._ears:
             await listener.start()
-        return Signed(
+        return SignOnResult(
             worker_id=self._worker_id,
             lease_seconds=seconds.lease_seconds,
             heartbeat_seconds=seconds.heartbeat_seconds,
         )
 
-    def _new_listeners(self, signing: Signing, body: Listening) -> Sequence[Listener | Consumer]:
+    def _new_listeners(self, signing: SignOn, body: WorkerCallbacks) -> Sequence[Listener | Consumer]:
         """Return the listeners for new work: a PostgreSQL connection, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
@@ -126,10 +133,10 @@ class DatabaseTransport:
             for address in addresses_of(wake, signing.queues)
         ]
 
-    def _on_stop(self, body: Listening) -> Heard:
+    def _on_stop(self, body: WorkerCallbacks) -> Heard:
         return lambda _turn, worker_ids: body.beat() if self._worker_id in worker_ids else None
 
-    async def _declare(self, signing: Signing) -> None:
+    async def _declare(self, signing: SignOn) -> None:
         engine = self._engine
         defaults = engine.policy_defaults
         actions = signing.actions
@@ -148,7 +155,7 @@ class DatabaseTransport:
     async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
         if self.session is not None:
             return None
-        self.session = await self._engine.database.connect(patience_of(self.settings.worker.lease_seconds))
+        self.session = await self._engine.database.connect(lock_timeouts_for(self.settings.worker.lease_seconds))
         await warm(self.session)
         found = await held_by(self.session, self.claimer.identity, known())
         return await with_inputs(self.session, self._engine.catalog, found)
@@ -210,7 +217,7 @@ class DatabaseTransport:
     def expect(self, lanes: Sequence[int]) -> None:
         self.claimer.expect(lanes, now=time.monotonic())
 
-    def stand_by(self, *, is_free: bool) -> None:
+    def await_work(self, *, is_free: bool) -> None:
         """Do nothing: the listener is always active."""
 
     def drop(self) -> None:
@@ -261,7 +268,7 @@ class DatabaseHeartbeats:
 
     async def _connected(self) -> Session:
         if self._session is None or self._session.is_closed():
-            self._session = await self._database.connect(patience_of(self._lease_seconds))
+            self._session = await self._database.connect(lock_timeouts_for(self._lease_seconds))
         return self._session
 
     def drop(self) -> None:

@@ -49,7 +49,14 @@ from holdfast.protocol.worker import (
 from holdfast.settings.settings import Settings
 from holdfast.store.catalog import Lane
 from holdfast.store.outage import Outage
-from holdfast.worker.transport.contract import ExchangeResponse, HeartbeatChannel, LaneNames, Listening, Signed, Signing
+from holdfast.worker.transport.contract import (
+    ExchangeResponse,
+    HeartbeatChannel,
+    LaneNames,
+    SignOn,
+    SignOnResult,
+    WorkerCallbacks,
+)
 from holdfast.worker.transport.http_connection import HttpConnection, Server
 from holdfast.worker.transport.http_effects import HttpEffectStore
 from holdfast.worker.transport.http_reports import completion
@@ -57,7 +64,7 @@ from holdfast.worker.transport.http_reports import completion
 log = logging.getLogger("holdfast.worker")
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-FLIGHTS = 4
+CONCURRENT_EXCHANGES = 4
 """Concurrent exchanges: while one waits for the network or the disk, the next are prepared."""
 POLL_SECONDS = 15.0
 """The server notifies waiting workers; this poll covers a server that lost the registration of a wait."""
@@ -134,7 +141,7 @@ class HttpTransport:
     def __init__(self, url: str, settings: Settings) -> None:
         self._server = Server.of(url, settings)
         self._calls = HttpConnection(self._server)
-        self._beside = [HttpConnection(self._server) for _ in range(FLIGHTS - 1)]
+        self._beside = [HttpConnection(self._server) for _ in range(CONCURRENT_EXCHANGES - 1)]
         self._waits, self._stops = HttpConnection(self._server), HttpConnection(self._server)
         self.settings = settings
         self.outage = Outage("the server")
@@ -144,7 +151,7 @@ class HttpTransport:
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
         self.decides = False
-        self.concurrent_exchanges = FLIGHTS
+        self.concurrent_exchanges = CONCURRENT_EXCHANGES
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
         self._heard: Callable[[int, Sequence[int]], None] = lambda _turn, _lanes: None
@@ -155,7 +162,7 @@ class HttpTransport:
         self._waiting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
-    async def sign_on(self, signing: Signing, body: Listening) -> Signed:
+    async def sign_on(self, signing: SignOn, body: WorkerCallbacks) -> SignOnResult:
         self._heard, self._beat, self._free = body.notify, body.beat, body.free
         if left_out := [word for word, some in (("flows", signing.flows), ("schedules", signing.schedules)) if some]:
             log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(left_out))
@@ -174,7 +181,7 @@ class HttpTransport:
         )
         answer = await self._calls.post("/internal/workers", asked, Registered)
         self._worker_id, self._wait_seconds_max = answer.worker_id, answer.wait_seconds_max
-        return Signed(
+        return SignOnResult(
             worker_id=int(answer.worker_id),
             lease_seconds=answer.lease_seconds,
             heartbeat_seconds=answer.heartbeat_seconds,
@@ -258,7 +265,7 @@ class HttpTransport:
     def expect(self, lanes: Sequence[int]) -> None:
         """Do nothing: the server knows which lanes to try."""
 
-    def stand_by(self, *, is_free: bool) -> None:
+    def await_work(self, *, is_free: bool) -> None:
         is_waiting = self._waiting is not None and not self._waiting.done()
         if is_free and not is_waiting:
             self._waiting = asyncio.create_task(self._wait(), name="holdfast-http-wait")

@@ -28,8 +28,8 @@ from holdfast.errors import (
     Unauthorized,
     Unavailable,
 )
-from holdfast.net.server_url import is_loopback, require_private_way
-from holdfast.net.sockets import notice_partitions
+from holdfast.net.server_url import is_loopback, require_secure_url
+from holdfast.net.sockets import detect_partitions
 from holdfast.settings.settings import Settings
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 def _credentials(settings: Settings, url: str, host: str) -> str:
     if settings.token:
-        require_private_way(url)
+        require_secure_url(url)
         if not settings.token.isascii() or not settings.token.isprintable() or " " in settings.token:
             raise InvalidSettings("HOLDFAST_TOKEN is not a token.", code="invalid_token")
         return f"authorization: Bearer {settings.token}\r\n"
@@ -196,7 +196,7 @@ class HttpConnection:
                 ssl=ssl.create_default_context() if server.is_secure else None,
                 limit=HEAD_BYTES_MAX,
             )
-        notice_partitions(self._streams[1].get_extra_info("socket"))
+        detect_partitions(self._streams[1].get_extra_info("socket"))
         return self._streams
 
     def _away(self, why: str, *, is_lasting: bool = False) -> Unavailable:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, Disposition, LetterState, valid_dispatches
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, DeadLetterState, Disposition, valid_dispatches
 from holdfast.core.values.bounds import required_reason
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.dispatch_transaction import REINJECT, dispatch_transaction
@@ -159,7 +159,7 @@ async def ignore(
         async with engine.database.transaction() as session:
             ids = [row["dead_letter_id"] for row in page]
             rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
-            changes = [_letter_change("dead.ignore", row, LetterState.IGNORED, how) for row in rows]
+            changes = [_letter_change("dead.ignore", row, DeadLetterState.IGNORED, how) for row in rows]
             run_ids = sorted({row["run_id"] for row in page if abandons} - {None})
             ended = [await cancel_run_in(session, engine.catalog, tenant_id, run_id, **who) for run_id in run_ids]
             canceled = [done for done in ended if done is not None]
@@ -190,7 +190,9 @@ async def resolve(
         async with engine.database.transaction() as session:
             ids = [row["dead_letter_id"] for row in page]
             rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
-            changes = [_letter_change("dead.resolve", row, LetterState.RESOLVED, Disposition.RESOLVED) for row in rows]
+            changes = [
+                _letter_change("dead.resolve", row, DeadLetterState.RESOLVED, Disposition.RESOLVED) for row in rows
+            ]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
         moved += [row["task_id"] for row in rows]
     return DeadLettersMoved(len(moved), len(set(moved)))
@@ -202,12 +204,12 @@ def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:
         verb="dead.redrive",
         subject_kind="dead_group",
         subject_id=fingerprint,
-        before={state.value: states.count(state) for state in (LetterState.OPEN, LetterState.IGNORED)},
-        after={LetterState.RETRY_REQUESTED.value: count},
+        before={state.value: states.count(state) for state in (DeadLetterState.OPEN, DeadLetterState.IGNORED)},
+        after={DeadLetterState.RETRY_REQUESTED.value: count},
     )
 
 
-def _letter_change(verb: str, row: Any, state: LetterState, disposition: Disposition) -> Change:
+def _letter_change(verb: str, row: Any, state: DeadLetterState, disposition: Disposition) -> Change:
     return Change(
         verb=verb,
         subject_kind="dead_letter",

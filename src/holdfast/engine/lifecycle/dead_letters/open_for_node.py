@@ -7,7 +7,7 @@ of the run, so dead letters that another transaction has locked are left to the 
 
 from __future__ import annotations
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.flows.nodes import Node
 from holdfast.core.tasks.fingerprint import fingerprint_on_record
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun
@@ -33,12 +33,12 @@ async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code:
     place = f"{run.snapshot.plan.name} {node.name}"
     fingerprint = fingerprint_on_record(state="f", code=code, type=code, message=place, traceback="")
     known = (lane_id, row.attempt, row.generation, fingerprint, cause)
-    await session.fetch(_PARK_NODE, *where, *known, DISPATCHER_ACTOR)
+    await session.fetch(_PARK_NODE, *where, *known, SWEEP_ACTOR)
 
 
 async def resolve_mended(session: Session, task_ids: list[int] | None, *, limit: int) -> int:
     """Resolve dead letters of nodes without a task that have completed since: of the given tasks, or of any."""
-    return len(await session.fetch(_RESOLVE_COMPLETED_NODES, task_ids, limit, DISPATCHER_ACTOR))
+    return len(await session.fetch(_RESOLVE_COMPLETED_NODES, task_ids, limit, SWEEP_ACTOR))
 
 
 async def _lane_of(session: Session, tenant_id: int, node: Node) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, LetterState, dispatch_backoff_seconds
+from holdfast.core.dead_letters.dead_letter import DISPATCHES_MAX, DeadLetterState, dispatch_backoff_seconds
 from holdfast.engine.lifecycle.runs.redrive import Redriven, redrive_run
 from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict
@@ -85,7 +85,7 @@ async def dispatch_tasks(
     return Dispatched(marked, len(revived), Notifications({row["lane_id"] for row in rows}, [], []))
 
 
-async def hold_runs(
+async def lock_run_dead_letters(
     session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
 ) -> list[Any]:
     """Lock every unresolved dead letter of some runs and tasks. Every re-drive locks these first."""
@@ -131,7 +131,7 @@ async def dispatch_run(
     told = [
         row for row in waiting(held, run_id) if row["node_no"] in done.numbers and row["dead_letter_id"] not in given
     ]
-    await request(session, [row["dead_letter_id"] for row in told if row["state"] == LetterState.OPEN], by)
+    await request(session, [row["dead_letter_id"] for row in told if row["state"] == DeadLetterState.OPEN], by)
     others = letters_of(row for row in told if done.keeps(run_id, row["node_no"], row["task_id"]))
     marked = await mark(session, [*going, *others], by)
     return Dispatched(marked, len(going) + len(others), done.notifications), done
@@ -139,7 +139,7 @@ async def dispatch_run(
 
 def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
     """Return the dead letters of one run that are open or requested."""
-    states = (LetterState.OPEN, LetterState.RETRY_REQUESTED)
+    states = (DeadLetterState.OPEN, DeadLetterState.RETRY_REQUESTED)
     return [row for row in held if row["run_id"] == run_id and row["state"] in states]
 
 
@@ -208,7 +208,11 @@ async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, tas
     """Lock the dead letters of a failed task. Return None if it has not failed for good; `Conflict` if its run was
     canceled."""
     place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
-    held = [] if place is None or place["run_id"] is None else await hold_runs(session, tenant_id, [place["run_id"]])
+    held = (
+        []
+        if place is None or place["run_id"] is None
+        else await lock_run_dead_letters(session, tenant_id, [place["run_id"]])
+    )
     letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
     # Another transaction may have requeued the task while this one waited for the locks.
     dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
@@ -220,8 +224,8 @@ async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, tas
 
 
 async def _requested(session: Session, row: Any, by: RequeueRequest) -> DeadLetter:
-    is_reset = row["state"] == LetterState.IGNORED
-    if row["state"] in (LetterState.OPEN, LetterState.IGNORED):
+    is_reset = row["state"] == DeadLetterState.IGNORED
+    if row["state"] in (DeadLetterState.OPEN, DeadLetterState.IGNORED):
         await request(session, [row["dead_letter_id"]], by)
     dispatches = 0 if is_reset else row["dispatches"]
     return DeadLetter(row["dead_letter_id"], row["task_id"], dispatches, row["state"], row["node_no"])

@@ -14,15 +14,15 @@ import msgspec
 
 from holdfast.core.dead_letters.dead_letter import (
     AUDIT_OUTCOME,
-    DISPATCHER_ACTOR,
     RECOVERABLE,
     RESUME_REASON,
-    LetterFacts,
-    LetterState,
+    SWEEP_ACTOR,
+    DeadLetterEvidence,
+    DeadLetterState,
     OwningRun,
     SweepDecision,
     judge,
-    stand_of_run,
+    owner_state_of,
 )
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.for_each_row import apart
@@ -53,7 +53,7 @@ _CLOSE_REPLACED = sql("close_replaced")
 
 SWEEP_BATCH = 500
 REPAIR_BATCH = 500
-_BY = RequeueRequest(DISPATCHER_ACTOR, RESUME_REASON)
+_BY = RequeueRequest(SWEEP_ACTOR, RESUME_REASON)
 
 
 class Swept(msgspec.Struct):
@@ -92,8 +92,8 @@ async def repair_letters_once(database: Database, *, limit: int = REPAIR_BATCH) 
     """
     async with database.transaction() as session:
         roused = await session.fetch(_REQUEUE_STALE_DEAD_LETTERS, limit)
-        parked = await session.fetch(_PARK_ABANDONED_DEAD_LETTERS, limit, DISPATCHER_ACTOR)
-        closed = await session.fetch(_CLOSE_REPLACED, None, limit, DISPATCHER_ACTOR)
+        parked = await session.fetch(_PARK_ABANDONED_DEAD_LETTERS, limit, SWEEP_ACTOR)
+        closed = await session.fetch(_CLOSE_REPLACED, None, limit, SWEEP_ACTOR)
         mended = await resolve_mended(session, None, limit=limit)
     return len(roused) + len(parked) + len(closed) + mended
 
@@ -140,12 +140,12 @@ async def _conclude(session: Session, judged: Sequence[tuple[Any, SweepDecision]
     """Store the final transitions: resolve superseded dead letters, park exhausted ones."""
     for verdict, statement in ((SweepDecision.RESOLVE, _RESOLVE_SUPERSEDED), (SweepDecision.EXHAUST, _EXHAUST_LETTERS)):
         if ids := [row["dead_letter_id"] for row, found in judged if found is verdict]:
-            swept.count += len(await session.fetch(statement, ids, DISPATCHER_ACTOR))
+            swept.count += len(await session.fetch(statement, ids, SWEEP_ACTOR))
 
 
-def _facts(row: Any, stand: OwningRun, owner_id: int | None) -> LetterFacts:
-    return LetterFacts(
-        state=LetterState(row["state"]),
+def _facts(row: Any, stand: OwningRun, owner_id: int | None) -> DeadLetterEvidence:
+    return DeadLetterEvidence(
+        state=DeadLetterState(row["state"]),
         tenant_id=row["tenant_id"],
         owner_id=owner_id,
         stand=stand,
@@ -158,7 +158,7 @@ def _facts(row: Any, stand: OwningRun, owner_id: int | None) -> LetterFacts:
 
 
 def _stand(run: Any) -> OwningRun:
-    return stand_of_run(
+    return owner_state_of(
         state=run["state"], failed=run["failed"], is_paused=run["is_paused"], is_canceled=run["is_canceled"]
     )
 
@@ -167,7 +167,7 @@ async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatche
     """Count the requeued dead letters and write their audit records, as the last step of the transaction."""
     swept.count += len(done.letters)
     swept.notifications = swept.notifications.and_(done.notifications)
-    after = {"state": LetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}
+    after = {"state": DeadLetterState.RETRYING.value, "outcome": AUDIT_OUTCOME}
     changes = [
         Change(
             verb="dead.dispatch",
@@ -178,4 +178,4 @@ async def _count(session: Session, tenant_id: int, swept: Swept, done: Dispatche
         )
         for letter in done.letters
     ]
-    await audit(session, tenant_id, changes, actor=DISPATCHER_ACTOR, reason=RESUME_REASON)
+    await audit(session, tenant_id, changes, actor=SWEEP_ACTOR, reason=RESUME_REASON)

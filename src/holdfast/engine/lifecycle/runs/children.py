@@ -19,7 +19,7 @@ from holdfast.core.tasks.states import TaskState
 from holdfast.core.values import bounds
 from holdfast.engine.audit import audit
 from holdfast.engine.for_each_row import for_each_row
-from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, hold_runs
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, lock_run_dead_letters
 from holdfast.engine.lifecycle.runs.commands import retried
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
 from holdfast.engine.lifecycle.runs.outputs import values_of
@@ -98,7 +98,7 @@ async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSW
 
 
 async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: int, tenant_id: int) -> Notifications:
-    held = await hold_runs(session, tenant_id, [parent_id])
+    held = await lock_run_dead_letters(session, tenant_id, [parent_id])
     parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
     answer = await session.fetchrow(_ANSWER_CHILD, child_id)
     if answer is None or parent is None or answer["is_replaced"]:
@@ -146,7 +146,7 @@ async def retry_children_once(database: Database, catalog: Catalog, *, limit: in
 
     async def again(session: Session, row: Any) -> Notifications:
         child_id, parent_id, tenant_id = row["run_id"], row["parent_run_id"], row["tenant_id"]
-        held = await hold_runs(session, tenant_id, [child_id])
+        held = await lock_run_dead_letters(session, tenant_id, [child_id])
         parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
         found = await session.fetchrow(_LOCK_RUN, child_id, tenant_id)
         if found is None or not found["is_wanted"]:

@@ -19,7 +19,7 @@ from holdfast.engine.dispatch_transaction import RETRY, dispatch_transaction
 from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_effects
 from holdfast.engine.for_each_row import Pages, all_in_turn, apart
 from holdfast.engine.idempotency import IdempotentRequest
-from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, hold_runs
+from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, lock_run_dead_letters
 from holdfast.engine.lifecycle.runs.items import drop_items
 from holdfast.engine.lifecycle.runs.locked_run import lock_runs
 from holdfast.engine.lifecycle.runs.redrive import Redriven, plan_redrive
@@ -187,7 +187,7 @@ async def retry_run(
     async with dispatch_transaction(database, RETRY, f"The retry of run {run_id}") as session:
         if once is not None:
             await once.begin(session)
-        held = await hold_runs(session, tenant_id, [run_id])
+        held = await lock_run_dead_letters(session, tenant_id, [run_id])
         _, done = await dispatch_run(
             session, catalog, tenant_id, run_id, [], held, RequeueRequest(actor, reason or "run retry"), only=only
         )

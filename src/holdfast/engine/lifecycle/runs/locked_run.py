@@ -106,7 +106,7 @@ class LockedRun:
         progress = self.progress
         return bool(progress.changed or progress.ended or self.tasks or self.told or self.left or self.activated)
 
-    def tell_ends(self, ends: list[End]) -> None:
+    def publish_ends(self, ends: list[End]) -> None:
         """Record events for ended nodes that the settling statement did not record itself."""
         is_task = self.snapshot.plan.is_task
         for node_no, state in ends:

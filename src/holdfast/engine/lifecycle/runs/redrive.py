@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.flows.progress import BLOCKED, RELEASED, NodeRow
 from holdfast.core.flows.redrive import Redrive, Reset, redrive
 from holdfast.core.flows.release import Release
@@ -101,7 +101,7 @@ async def redrive_run(
         await session.fetch(_KEEP_CHILDREN, kept, run.row.generation)
     if replaced:
         gone = [row["run_id"] for row in await session.fetch(_REPLACE_CHILDREN, replaced)]
-        await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, DISPATCHER_ACTOR)
+        await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, SWEEP_ACTOR)
     reset = [one.node for one in plan.resets]
     numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
     await owe_rows(session, tenant_id, run_id, run.row.generation, nodes=numbers, replaced=replaced)

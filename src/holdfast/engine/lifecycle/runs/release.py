@@ -70,7 +70,7 @@ async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun])
         for run in moving:
             completed, ends = run.completed, run.ends
             run.completed, run.ends = [], []
-            run.tell_ends(ends)
+            run.publish_ends(ends)
             if run.row.is_canceled:
                 run.progress.close(completed, ends)
             else:

@@ -175,8 +175,8 @@ class Claimer:
         rows = await session.fetch(_LANE_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
         self._floors.clear()
         took = time.perf_counter() - began
-        self._slow_looks = floors.slow_looks(self._slow_looks, took)
-        self._sweep_at = now + floors.sweep_seconds(took) if self._slow_looks >= floors.SLOW_LOOKS else now
+        self._slow_looks = floors.slow_scans(self._slow_looks, took)
+        self._sweep_at = now + floors.sweep_seconds(took) if self._slow_looks >= floors.SLOW_SCANS else now
         return rows
 
     async def _look_above(self, session: Session) -> Sequence[Any]:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.values.bounds import required_reason
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.dead_letters.requeue import hold_runs
+from holdfast.engine.lifecycle.dead_letters.requeue import lock_run_dead_letters
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.database import Session
 from holdfast.store.statements import sql
@@ -90,7 +90,7 @@ async def _delete(
     and their parents, so that no concurrent transaction re-drives them."""
     run_ids = sorted({run_id for _, run_id in which if run_id is not None})
     task_ids = sorted(task_id for task_id, run_id in which if run_id is None)
-    await hold_runs(session, tenant_id, run_ids, task_ids)
+    await lock_run_dead_letters(session, tenant_id, run_ids, task_ids)
     await session.fetch(_LOCK_FAMILIES, run_ids, tenant_id)
     if run_ids:
         # Count the completed tasks of these runs first, so that all of them can be subtracted from the counters.

@@ -102,7 +102,7 @@ async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, p
         if not rows:
             raise
         log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(rows), error)
-        return await _reap_apart(database, catalog, rows)
+        return await _reap_one_by_one(database, catalog, rows)
     ended = [_report(row) for row in rows]
     return Reaped(count=len(rows), settled=settled, is_full=len(rows) == asked[0], ended=ended)
 
@@ -128,11 +128,11 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
             raise
         except Exception as error:  # noqa: BLE001 - the failing row is found below
             log.warning("one of %d expired leases cannot be settled; settling each alone: %s", len(some), error)
-            reaped = reaped.and_(await _reap_apart(database, catalog, some))
+            reaped = reaped.and_(await _reap_one_by_one(database, catalog, some))
     return reaped
 
 
-async def _reap_apart(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+async def _reap_one_by_one(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
     """Settle each lease in a transaction of its own. An expired lease is never renewed, and the token check refuses a
     task that another attempt has taken since."""
     settled, stuck = NOTHING_SETTLED, []

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from holdfast.core.dead_letters.dead_letter import DISPATCHER_ACTOR
+from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.tasks.backoff import jitter_of
 from holdfast.core.tasks.fingerprint import fingerprint
 from holdfast.core.tasks.outcome import Canceled, Completed, Failed, Lost, Released, TimedOut, attempt_state
@@ -147,7 +147,7 @@ async def _settle(
         ends += _node_ends(row, map(ENDS.__getitem__, row["node_states"] or ()))
     if redriven or failed_again:
         await session.fetch(
-            _UPDATE_DEAD_LETTERS_AFTER_SETTLE, redriven or [], failed_again or [], failed_runs, DISPATCHER_ACTOR
+            _UPDATE_DEAD_LETTERS_AFTER_SETTLE, redriven or [], failed_again or [], failed_runs, SWEEP_ACTOR
         )
     notifications = Notifications(set(lanes), awaited, [])
     if ends:

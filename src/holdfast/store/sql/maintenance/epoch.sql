@@ -1,4 +1,4 @@
--- name: look_at_server
+-- name: check_server
 -- Return the newest epoch, why it is not that of this server (null if it is), and whether any epoch since $1 began for
 -- more than a restart.
 select n.epoch, n.cause, exists (select from holdfast.epoch e where e.epoch > $1 and e.cause <> 'restarted') as is_other
