@@ -298,7 +298,7 @@ def sending(app):
 
 
 async def test_effects_are_answered_by_their_keys_from_the_record(app, client, engine, sending):
-    task = await client.enqueue("shop.tell_all")
+    task = await client.enqueue("shop.publish_all")
     await run_until_idle(app, engine)
     assert await task.wait() == "completed" and len(sending) == 4
     before = await everything(engine)

@@ -150,17 +150,17 @@ class Postgres(Carrier):
             for one in mischief([payload], lambda _payload, garbage: garbage):
                 heard(self, connection, pid, channel, one)
 
-        monkeypatch.setattr(Listener, "_on_ring", hear)
+        monkeypatch.setattr(Listener, "_on_notification", hear)
 
     async def stop(self, database: Database, monkeypatch: Any) -> None:
         """Nobody hears anything, and whoever listened is cut off."""
         with_ears = Listener._on_notification
-        monkeypatch.setattr(Listener, "_on_ring", lambda *_: None)
+        monkeypatch.setattr(Listener, "_on_notification", lambda *_: None)
         self._with_ears = with_ears
         await database.fetch(KILL_LISTENERS)
 
     async def start(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(Listener, "_on_ring", self._with_ears)
+        monkeypatch.setattr(Listener, "_on_notification", self._with_ears)
 
 
 class Redis(Carrier):

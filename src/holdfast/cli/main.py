@@ -32,7 +32,7 @@ HOMES = {
         "webhook": ("holdfast.cli.commands.webhook:webhook", "Deliver events to URLs, signed."),
         "top": ("holdfast.cli.commands.top:top", "Watch queues and workers live."),
     },
-    "Care": {
+    "Administration": {
         "tenant": ("holdfast.cli.commands.tenant:tenant", "Make, see and limit tenants."),
         "migrate": ("holdfast.cli.commands.migrate:migrate", "Bring the schema up to date."),
         "doctor": (
@@ -41,7 +41,7 @@ HOMES = {
         ),
         "verify": ("holdfast.cli.commands.verify:verify", "Check the invariants on the live database."),
         "wake": ("holdfast.cli.commands.wake:wake", "Turn wake-up hints for SQS or Redis on or off."),
-        "audit": ("holdfast.cli.commands.audit:audit", "See who changed what, and prove that nobody rewrote it."),
+        "audit": ("holdfast.cli.commands.audit:audit", "See who changed what, and verify the log."),
         "token": ("holdfast.cli.commands.token:token", "Make, list and revoke API tokens."),
         "member": ("holdfast.cli.commands.member:member", "Say who may sign in, and as what."),
         "bench": ("holdfast.cli.commands.bench:bench", "Measure this database beside its raw ceiling."),

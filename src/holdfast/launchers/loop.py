@@ -188,7 +188,7 @@ class Launching:
         for name in await self._names():
             if name not in self._tending:
                 self._tending[name] = asyncio.create_task(
-                    self._supervise_in_background(name), name=f"holdfast-tend-{name}"
+                    self._supervise_in_background(name), name=f"holdfast-supervise-{name}"
                 )
         await launching.tidy_launches(self._database)
         return len(self._tending)

@@ -80,7 +80,7 @@ class HttpClient:
     async def _send(self, operation: Operation[Q, A], asked: Q, key: str | None) -> tuple[int, bytes]:
         import httpx
 
-        assert self._http is not None, "the desk is not open"
+        assert self._http is not None, "the client is not open"
         plain = _plain(asked)
         path = operation.path.format(**{name: _segment(plain.pop(name)) for name in operation.path_fields})
         headers = {} if key is None else {KEY_HEADER: key}

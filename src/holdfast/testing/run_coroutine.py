@@ -33,5 +33,5 @@ def _loop() -> asyncio.AbstractEventLoop:
         # One loop per process, because a thread does not survive a fork.
         if (loop := _loops.get(os.getpid())) is None:
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="holdfast-apart", daemon=True).start()
+            threading.Thread(target=loop.run_forever, name="holdfast-run-coroutine", daemon=True).start()
         return loop

@@ -35,7 +35,7 @@ class Notifier:
         self._lanes: set[int] = set()
         self._done: set[int] = set()
         self._stops: set[int] = set()
-        self._ringing: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._turn = random.randrange(_TURNS)
         self._is_closed = False
 
@@ -44,18 +44,18 @@ class Notifier:
         self._lanes.update(lanes)
         self._done.update(done)
         self._stops.update(stops)
-        if (self._lanes or self._done or self._stops) and (self._ringing is None or self._ringing.done()):
-            self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
+        if (self._lanes or self._done or self._stops) and (self._sending is None or self._sending.done()):
+            self._sending = asyncio.create_task(self._send_pending(), name="holdfast-notifier")
 
     def make_ready(self) -> None:
         """Connect before there is a notification to send, because connecting takes longer than sending."""
-        if self._ringing is None:
-            self._ringing = asyncio.create_task(self._ring(), name="holdfast-bell")
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_pending(), name="holdfast-notifier")
 
     async def flush(self) -> None:
         """Wait until all pending notifications were sent or given up."""
-        while self._ringing is not None and not self._ringing.done():
-            await self._ringing
+        while self._sending is not None and not self._sending.done():
+            await self._sending
 
     async def close(self) -> None:
         await self.flush()
@@ -64,7 +64,7 @@ class Notifier:
             await self._session.close()
             self._session = None
 
-    async def _ring(self) -> None:
+    async def _send_pending(self) -> None:
         try:
             session = await self._connected()
             while self._lanes or self._done or self._stops:
@@ -90,9 +90,9 @@ class Notifier:
             self._session = await self._database.connect()
         return self._session
 
-    async def _send(self, session: Session, notification_count: Mapping[str, set[int]]) -> None:
+    async def _send(self, session: Session, ids_by_channel: Mapping[str, set[int]]) -> None:
         self._turn = (self._turn + 1) % _TURNS
-        for channel, ids in notification_count.items():
+        for channel, ids in ids_by_channel.items():
             if ids:
                 await session.connection.fetch(_NOTIFY, channel, _payloads(self._turn, sorted(ids)))
 

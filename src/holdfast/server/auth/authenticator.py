@@ -115,7 +115,7 @@ class Authenticator:
         # Check a credential once for all concurrent requests that present it.
         if (looking := self._looking.get(digest)) is None:
             made_out = self._make_out(digest, credential, address)
-            looking = self._looking[digest] = asyncio.create_task(made_out, name="holdfast-door")
+            looking = self._looking[digest] = asyncio.create_task(made_out, name="holdfast-authenticate")
             looking.add_done_callback(lambda _: self._looking.pop(digest, None))
         return await asyncio.shield(looking)
 

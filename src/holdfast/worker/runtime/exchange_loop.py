@@ -77,7 +77,7 @@ class ExchangeLoop:
         """Exchange until stopped. An exchange task that fails with a permanent error cancels the others."""
         beside = [self._run_additional(flight) for flight in range(1, self._transport.concurrent_exchanges)]
         concurrent_exchanges = [
-            asyncio.create_task(one, name="holdfast-flight") for one in (self._run_primary(), *beside)
+            asyncio.create_task(one, name="holdfast-exchange") for one in (self._run_primary(), *beside)
         ]
         try:
             await asyncio.gather(*concurrent_exchanges)

@@ -82,7 +82,7 @@ class HeartbeatThread:
         self._called = threading.Event()
         """Set when a heartbeat is requested or the thread should end."""
         self._is_asked = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeats", daemon=True)
         # Start with a random offset: workers started together would otherwise send heartbeats together and delay each
         # other's claims.
         self._last_beat = time.monotonic() - random.random() * heartbeat_seconds

@@ -231,7 +231,7 @@ class Worker:
         self._crew, self._rank = max(1, beat.crew), beat.rank
         self._work_signal.has_notes_due = bool(self._notes)
         if beat.worker_state is None and not self._concurrent_exchanges.is_stopping:
-            log.error("this worker is no longer known to its dispatcher; leaving")
+            log.error("this worker is no longer registered; leaving")
             self.stop()
         self._work_signal.wake()
 
@@ -243,7 +243,7 @@ class Worker:
         return None if self._exit_process is None else self._attempts.hand_back()
 
     def on_heartbeats_stopped(self) -> None:
-        log.critical("the heart of this worker stopped; leaving")
+        log.critical("the heartbeat thread of this worker stopped; leaving")
         if self._exit_process is not None:
             self._exit_process()
         self._loop.call_soon_threadsafe(self._attempts.interrupt, self._attempts.snapshot(), FENCED)

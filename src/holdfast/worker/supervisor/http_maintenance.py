@@ -49,7 +49,7 @@ class HttpMaintenance:
 
     def _begin(self, worker_id: int, was_asked_to_stop: bool) -> None:
         burial = asyncio.create_task(
-            self._retire_worker(worker_id, was_asked_to_stop), name=f"holdfast-bury-{worker_id}"
+            self._retire_worker(worker_id, was_asked_to_stop), name=f"holdfast-retire-{worker_id}"
         )
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)

@@ -29,7 +29,7 @@ class ParentPipe:
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` from a thread once the parent is dead."""
-        threading.Thread(target=self._wait, args=(on_end,), name="holdfast-lifeline", daemon=True).start()
+        threading.Thread(target=self._wait, args=(on_end,), name="holdfast-parent-pipe", daemon=True).start()
 
     def _wait(self, on_end: Callable[[], None]) -> None:
         while os.read(self._descriptor, 65536):
