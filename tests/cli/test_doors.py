@@ -39,7 +39,7 @@ ASKING = FlowDefinition(
     ),
 ).validated()
 FORMS = ("json", "plain", "table")
-STYLES = [
+READS = [
     "task list",
     "task list --state failed,completed --queue {queue}",
     "task list --limit 1",
@@ -231,7 +231,7 @@ def test_what_only_looks_shows_the_same_by_either_door(holdfast_url, server_url,
     scene, here, there = seed(a_scene), by(holdfast_url), by(server_url)
     here("schedule", "create", "nightly", "--action", a.ACTION, "--cron", "0 6 * * *")
     here("effect", "allow", "smtp.send", "--reason", "may")
-    for command in STYLES if form == "json" else STYLES[FORMS.index(form) :: 3]:
+    for command in READS if form == "json" else READS[FORMS.index(form) :: 3]:
         ran = [door(*typed(command, scene), "-o", form) for door in (here, there)]
         assert shown(ran[0]) == shown(ran[1]), command
         assert ran[0].out or ran[0].err or "logs" in command
