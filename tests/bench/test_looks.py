@@ -40,18 +40,18 @@ LAST = 2**63 - 1
 HELD = ["r", "v", "w"]
 FIRST = 10_000_000_000
 """Where the block begins that has the history: the one before ended when there came a second tenant."""
-STYLES = (BOUND, FIRST, HELD, 100)
+BOUNDS = (BOUND, FIRST, HELD, 100)
 WALL = "set local role holdfast_tenant; set local holdfast.tenant_id = '{}'"
 TENANTS = ("large", "few", "nobody")
 """The one with the history, one with three rows of each kind that are older, one with nothing."""
 READ_BY_INDEX = ("find_tasks", "find_nodes", "list_runs", "dead_groups")
 
 CASES: list[tuple[str, tuple[Any, ...]]] = [
-    ("find_tasks", (1, None, None, None, LAST, 50, *STYLES)),
-    ("find_tasks", (1, None, [0], None, LAST, 50, *STYLES)),
-    ("find_tasks", (1, None, None, "nothing", LAST, 50, *STYLES)),
-    ("find_tasks", (1, ["completed"], [0], None, FIRST + 10_000, 50, *STYLES)),
-    ("find_tasks", (1, ["failed"], [0], None, LAST, 50, *STYLES)),
+    ("find_tasks", (1, None, None, None, LAST, 50, *BOUNDS)),
+    ("find_tasks", (1, None, [0], None, LAST, 50, *BOUNDS)),
+    ("find_tasks", (1, None, None, "nothing", LAST, 50, *BOUNDS)),
+    ("find_tasks", (1, ["completed"], [0], None, FIRST + 10_000, 50, *BOUNDS)),
+    ("find_tasks", (1, ["failed"], [0], None, LAST, 50, *BOUNDS)),
     ("find_nodes", (1, None, None, None, LAST, 50, BOUND, 20, FIRST)),
     ("find_nodes", (1, ["canceled"], [0], None, LAST, 50, BOUND, 20, FIRST)),
     ("list_runs", (1, None, None, None, LAST, 50, 20, BOUND)),
