@@ -141,4 +141,4 @@ def _settle_down(path, body) -> None:
 
 @pytest.mark.parametrize("call", [one for one in CALLS if one.takes], ids=lambda call: call.path)
 def test_a_call_takes_what_its_description_says(call):
-    assert f"asked.body({call.takes.__name__}" in inspect.getsource(call.handler)
+    assert f"request.body({call.takes.__name__}" in inspect.getsource(call.handler)

@@ -117,7 +117,7 @@ def under_way(ordered, running_worker, client_of, gated):
         transport = ordered(**options)
         async with client_of(gated.app) as client:
             await client.enqueue_many("local.work", [{"n": n} for n in range(SLOTS // 2)])
-            async with running_worker(app=gated.app, transport=transport, slots=SLOTS) as worker:
+            async with running_worker(app=gated.app, line=transport, slots=SLOTS) as worker:
                 await gated.have_begun(*range(SLOTS // 2))
                 await transport.is_sent(2)
                 gated.end(0, 1, 2)
@@ -140,7 +140,7 @@ async def test_what_ends_during_an_exchange_is_reported_after_it(
 
     async with LossyWay(http_server().url, lambda _: False, holds) as slow, client_of(gated.app) as client:
         transport = HttpTransport(slow.url, settings)
-        async with running_worker(app=gated.app, transport=transport, slots=SLOTS) as worker:
+        async with running_worker(app=gated.app, line=transport, slots=SLOTS) as worker:
             first, second = await client.enqueue_many("local.work", [{"n": 0}, {"n": 1}])
             await gated.have_begun(0, 1)
             gated.end(0)
@@ -235,7 +235,7 @@ async def test_a_ring_during_a_claim_is_answered_by_the_next(engine, running_wor
     transport = RungLine(engine)
     async with client_of(gated.app) as client:
         transport.meanwhile = lambda: client.enqueue("local.work", n=0)
-        async with running_worker(app=gated.app, transport=transport, slots=SLOTS):
+        async with running_worker(app=gated.app, line=transport, slots=SLOTS):
             await gated.have_begun(0)
 
 
