@@ -187,3 +187,12 @@ def test_the_front_page_of_a_package_is_empty():
 def test_a_module_says_what_it_is():
     written = [path for path in MODULES if path.read_text()]
     assert not offenders(written, lambda path: not ast.get_docstring(tree_of(path)))
+
+
+def test_a_class_name_is_defined_once():
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in nodes_of(path):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(path))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}

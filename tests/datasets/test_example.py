@@ -55,7 +55,7 @@ async def test_killed_it_goes_on_and_once_it_is_through_it_may_be_started_again(
 
 KILLED = """
 import asyncio, os, pathlib, signal, sys
-from holdfast.load import load_app
+from holdfast.authoring.loader import load_app
 
 module = sys.modules[load_app(f"{sys.argv[1]}:app").actions["ingest.list_files"].function.__module__]
 read = module.read

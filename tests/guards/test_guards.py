@@ -19,7 +19,10 @@ from holdfast.store.database import Session
 from holdfast.store.migrate import known
 from holdfast.store.statements import sql, statements, statements_in
 
-READ_ONLY_FILES = {"read.sql", "explain.sql", "checkup.sql", *(one.file for one in statements_in("invariants"))}
+READ_ONLY_FILES = {
+    *(f"queries/{name}.sql" for name in ("tasks", "explain", "checkup")),
+    *(one.file for one in statements_in("invariants")),
+}
 NO_GUARD = {
     "collect_campaign": (
         "when d.state = 'resolved' and d.disposition",
