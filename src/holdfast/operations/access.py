@@ -119,7 +119,7 @@ async def add_member(context: OperationContext, request: AddMember) -> Member:
     """Allows an account, or every account of a domain, to sign in."""
     if request.domain is not None and not context.is_of_installation:
         raise Forbidden(
-            "Only whoever runs the installation says which tenant a domain belongs to.",
+            "Only an administrator of the installation assigns a domain to a tenant.",
             code="domain_not_yours",
             advice="Add single accounts by their subject, or ask an administrator of the default tenant.",
         )

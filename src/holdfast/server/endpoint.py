@@ -22,7 +22,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.queries.metrics import Measure
 from holdfast.errors import Forbidden, HoldfastError, Invalid, StoreUnreadable, Unauthorized
 from holdfast.server.auth.authenticator import Authenticator
-from holdfast.server.auth.caller import NOBODY, Access, Caller, authorize
+from holdfast.server.auth.caller import ANONYMOUS, Access, Caller, authorize
 from holdfast.server.event_tail import EventTail
 from holdfast.server.long_reads import LongReads
 from holdfast.server.loop_lag import LoopLag
@@ -84,7 +84,9 @@ class ApiRequest:
 
         For public endpoints it is the whole engine, of which nothing may be shown.
         """
-        return self.server_state.engine if self.caller is NOBODY else self.server_state.engine.of(self.caller.tenant_id)
+        return (
+            self.server_state.engine if self.caller is ANONYMOUS else self.server_state.engine.of(self.caller.tenant_id)
+        )
 
     def client(self) -> AbstractContextManager[Client]:
         """Return the client that executes operations for the caller's tenant, while the block runs."""
@@ -154,7 +156,7 @@ def route(endpoint: Endpoint, server_state: ServerState) -> Route:
     async def admitted(request: Request) -> Response:
         is_counted = endpoint.access not in _NOT_COUNTED
         if endpoint.access is Access.PUBLIC:
-            return await endpoint.handler(ApiRequest(request, NOBODY, server_state))
+            return await endpoint.handler(ApiRequest(request, ANONYMOUS, server_state))
         try:
             caller = await server_state.authenticator.caller(request)
         except Unauthorized as error:

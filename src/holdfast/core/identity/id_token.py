@@ -90,7 +90,7 @@ def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
     if claims.get("token_use", "id") != "id" or claims.get("typ", "ID") != "ID":
         raise token_rejected("it is not an ID token")
     if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in asked.audiences:
-        raise token_rejected("it was made for somebody else")
+        raise token_rejected("it was issued for another audience")
     subject, domain, email = claims["sub"], claims.get("hd"), claims.get("email")
     if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= SUBJECT_CHARACTERS_MAX):
         raise token_rejected("its subject cannot be used")

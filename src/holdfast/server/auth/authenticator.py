@@ -25,7 +25,7 @@ from holdfast.engine.identity.capabilities import Capabilities
 from holdfast.engine.identity.members import find_membership
 from holdfast.engine.identity.tokens import find_bearer, has_token, is_in_use
 from holdfast.errors import Forbidden, Unauthorized
-from holdfast.server.auth.caller import NOBODY, Caller
+from holdfast.server.auth.caller import ANONYMOUS, Caller
 from holdfast.server.auth.client_address import require_some_identity, throttle_key
 from holdfast.server.auth.credential_cache import CredentialCache
 from holdfast.server.auth.dev_sign_in import developer
@@ -106,7 +106,7 @@ class Authenticator:
             return
         if not await is_in_use(self._engine.database, token_id):
             raise self._unknown("The token that this attempt was claimed with expired or was revoked.")
-        self._known.keep(key, NOBODY, at)
+        self._known.keep(key, ANONYMOUS, at)
 
     async def _bearer(self, credential: str, address: str) -> Caller:
         digest = sha256(credential.encode()).digest()

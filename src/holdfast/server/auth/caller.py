@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from holdfast.core.identity.access import Access, WorkerRight, require_queues
 from holdfast.errors import Forbidden
 
-__all__ = ["NOBODY", "Access", "Caller", "authorize"]
+__all__ = ["ANONYMOUS", "Access", "Caller", "authorize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Caller:
         return queues
 
 
-NOBODY = Caller(actor="", tenant_id=0, may=frozenset({Access.PUBLIC}))
+ANONYMOUS = Caller(actor="", tenant_id=0, may=frozenset({Access.PUBLIC}))
 
 
 def authorize(caller: Caller, access: Access) -> Caller:

@@ -69,7 +69,7 @@ def _verified(text: str, key: Any, algorithm: str, provider: Provider) -> dict[s
     except jwt.ExpiredSignatureError:
         raise token_rejected("it has expired") from None
     except jwt.InvalidAudienceError:
-        raise token_rejected("it was made for somebody else") from None
+        raise token_rejected("it was issued for another audience") from None
     except _UNREADABLE:
         raise token_rejected("it is not genuine") from None
     return claims

@@ -36,7 +36,7 @@ async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code:
     await session.fetch(_PARK_NODE, *where, *known, SWEEP_ACTOR)
 
 
-async def resolve_mended(session: Session, task_ids: list[int] | None, *, limit: int) -> int:
+async def resolve_completed_nodes(session: Session, task_ids: list[int] | None, *, limit: int) -> int:
     """Resolve dead letters of nodes without a task that have completed since: of the given tasks, or of any."""
     return len(await session.fetch(_RESOLVE_COMPLETED_NODES, task_ids, limit, SWEEP_ACTOR))
 

@@ -26,7 +26,7 @@ from holdfast.core.dead_letters.dead_letter import (
 )
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.for_each_row import apart
-from holdfast.engine.lifecycle.dead_letters.open_for_node import resolve_mended
+from holdfast.engine.lifecycle.dead_letters.open_for_node import resolve_completed_nodes
 from holdfast.engine.lifecycle.dead_letters.requeue import (
     Dispatched,
     RequeueRequest,
@@ -94,8 +94,8 @@ async def repair_letters_once(database: Database, *, limit: int = REPAIR_BATCH) 
         roused = await session.fetch(_REQUEUE_STALE_DEAD_LETTERS, limit)
         parked = await session.fetch(_PARK_ABANDONED_DEAD_LETTERS, limit, SWEEP_ACTOR)
         closed = await session.fetch(_CLOSE_REPLACED, None, limit, SWEEP_ACTOR)
-        mended = await resolve_mended(session, None, limit=limit)
-    return len(roused) + len(parked) + len(closed) + mended
+        completed = await resolve_completed_nodes(session, None, limit=limit)
+    return len(roused) + len(parked) + len(closed) + completed
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:

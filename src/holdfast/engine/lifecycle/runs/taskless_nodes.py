@@ -13,7 +13,7 @@ from holdfast.core.flows.nodes import Node, NodeKind
 from holdfast.core.flows.progress import End
 from holdfast.core.tasks.states import TaskState
 from holdfast.core.values import bounds
-from holdfast.engine.lifecycle.dead_letters.open_for_node import open_for_node, resolve_mended
+from holdfast.engine.lifecycle.dead_letters.open_for_node import open_for_node, resolve_completed_nodes
 from holdfast.engine.lifecycle.runs.items import begin_items
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun
 from holdfast.engine.lifecycle.runs.outputs import values_of
@@ -107,7 +107,7 @@ async def end_taskless(
     done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
     assert done is not None, "the lock of the run is held and its node was read under it"
     if state is TaskState.COMPLETED and row.generation > 1:
-        await resolve_mended(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
+        await resolve_completed_nodes(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
     return node_no, state
 
 
