@@ -19,12 +19,16 @@ from holdfast.store.outage import Outage
 
 
 @pytest.fixture(autouse=True)
-def _heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test before did to logging in this process."""
+def _loggers_at_their_defaults(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Undo what earlier tests in this process changed in logging.
+
+    `caplog.set_level` goes through `Logger.setLevel`, which also clears the cached answers of `isEnabledFor`. Assigning
+    the attribute `level` would leave a cached "not enabled" in place.
+    """
     for name in ("holdfast", "holdfast.attempts", "holdfast.worker"):
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
         monkeypatch.setattr(logging.getLogger(name), "disabled", False)
-        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
+        caplog.set_level(logging.INFO, logger=name)
 
 
 def lines(caplog, logger: str) -> list[str]:
@@ -45,7 +49,6 @@ async def test_a_failed_attempt_is_one_line_with_its_class_and_what_follows(runn
     async def odd(why: str) -> None:
         raise RuntimeError(why)
 
-    caplog.set_level(logging.INFO)
     async with client_of(app) as client, running_worker(app=app):
         first = await client.enqueue("local.flaky")
         assert await first.result(20) == "sent"
@@ -69,7 +72,6 @@ async def test_the_retry_is_due_when_the_log_said(running_worker, client_of, cap
     async def flaky() -> None:
         raise ConnectionResetError("gone")
 
-    caplog.set_level(logging.INFO)
     async with client_of(app) as client, running_worker(app=app):
         task = await client.enqueue("local.flaky")
 
@@ -100,7 +102,6 @@ def test_a_storm_of_failures_is_counted(caplog):
 
 
 def test_an_outage_is_told_when_it_begins_and_when_it_ends(caplog):
-    caplog.set_level(logging.INFO)
     now = 100.0
     outage = Outage("the database", clock=lambda: now)
     outage.answered("exchange")
