@@ -5,11 +5,13 @@ A connection whose user was cancelled is never used again, because a transaction
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast.store.errors import CONNECTION_LOST, TRANSIENT
+
+_Row = TypeVar("_Row")
 
 
 class Tap(Protocol):
@@ -21,6 +23,14 @@ class Tap(Protocol):
     def before(self, statement: str) -> None: ...
 
     def after(self, statement: str) -> None: ...
+
+
+class Queryable(Protocol):
+    """What runs a statement: a session, or a database, which uses one of its sessions for it."""
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]: ...
+
+    async def fetch_prepared(self, statement: str, *arguments: Any) -> list[Any]: ...
 
 
 class Session:
@@ -186,3 +196,8 @@ _INNER = (
     "release savepoint inner_part",
     "rollback to savepoint inner_part; release inner_part",
 )
+
+
+def first(rows: Sequence[_Row]) -> _Row | None:
+    """Return the first row, if there is one."""
+    return rows[0] if rows else None

@@ -1,18 +1,19 @@
--- name: start_campaign
+-- name: start_campaign(tenant_id, fingerprint, name, reason, started_by, needs_approval, newer_than?, canary, at_once)
+--   -> row?
 -- Start a campaign over the dead letters of a group that can be re-driven now. One open campaign per group; without
 -- such a dead letter none starts.
 with counted as materialized (
   select count(*)::int as total, max(d.dead_letter_id) as upto_id, array_agg(distinct d.lane_id) as lane_ids
   from holdfast.redrivable_dead_letters d
-  where d.tenant_id = $1 and d.fingerprint = $2
+  where d.tenant_id = @tenant_id and d.fingerprint = @fingerprint
 ),
 inserted as (
   insert into holdfast.campaign (
     tenant_id, fingerprint, name, reason, started_by, changed_by, needs_approval, newer_than, canary, at_once, state,
     upto_id, lane_ids, total
   )
-  select $1, $2, $3, $4, $5, $5, $6, $7, $8, $9,
-    case when $6 then 'awaiting_approval' when $7::text is not null then 'awaiting_version' else 'canary' end,
+  select @tenant_id, @fingerprint, @name, @reason, @started_by, @started_by, @needs_approval, @newer_than, @canary, @at_once,
+    case when @needs_approval then 'awaiting_approval' when @newer_than::text is not null then 'awaiting_version' else 'canary' end,
     counted.upto_id, counted.lane_ids, counted.total
   from counted
   where counted.total > 0
@@ -22,41 +23,42 @@ inserted as (
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.started', '{}', '{}',
-    jsonb_build_object('campaign_id', campaign_id, 'actor', $5::text, 'reason', $4::text, 'letters', total)
+    jsonb_build_object('campaign_id', campaign_id, 'actor', @started_by::text, 'reason', @reason::text, 'letters', total)
   from inserted
 )
 select campaign_id
 from inserted;
 
--- name: moving_campaigns
+-- name: moving_campaigns(limit, campaign_id) -> rows
 -- Return the next page of campaigns that a pass may advance: those in progress, and those with released dead letters
 -- that have not ended.
 select c.campaign_id, c.state
 from holdfast.campaign c
-where c.campaign_id > $2 and (
+where c.campaign_id > @campaign_id and (
     c.state in ('awaiting_version', 'canary', 'ramp')
     or exists (select from holdfast.campaign_letter m where m.campaign_id = c.campaign_id and m.outcome is null)
   )
 order by c.campaign_id
-limit $1;
+limit @limit;
 
--- name: take_campaign_turn
--- Take the turn to advance campaigns, for at most $1 seconds, unless another process has it or all campaigns rest.
+-- name: take_campaign_turn(turn_seconds) -> row?
+-- Take the turn to advance campaigns, for at most @turn_seconds seconds, unless another process has it or all campaigns rest.
 -- Returns its end, which identifies the turn, and the campaign after which to continue.
 update holdfast.campaign_turn t
-set rests_until = holdfast.instant() + make_interval(secs => $1)
+set rests_until = holdfast.instant() + make_interval(secs => @turn_seconds)
 where t.rests_until <= holdfast.instant()
 returning t.rests_until, t.campaign_id;
 
--- name: end_campaign_turn
--- End the turn: no process advances campaigns for $2 seconds, and the next turn continues after campaign $3.
--- `rests_until = $1` proves that the turn is still the caller's.
+-- name: end_campaign_turn(rests_until, seconds, campaign_id) -> nothing
+-- End the turn: no process advances campaigns for @seconds seconds, and the next turn continues after campaign @campaign_id.
+-- `rests_until = @rests_until` proves that the turn is still the caller's.
 update holdfast.campaign_turn t
-set rests_until = holdfast.instant() + make_interval(secs => $2), campaign_id = $3
-where t.rests_until = $1
+set rests_until = holdfast.instant() + make_interval(secs => @seconds), campaign_id = @campaign_id
+where t.rests_until = @rests_until
 returning t.campaign_id;
 
--- name: lock_campaign
+-- name: lock_campaign(campaign_id) -> row?
+-- nullable: newer_than
 -- Lock a campaign, unless it rests after a failed pass or another process has locked it.
 select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.started_by, c.newer_than, c.canary,
   c.at_once, c.upto_id, c.lane_ids, c.leg, c.released, c.looked_to, c.passed_by,
@@ -66,18 +68,18 @@ select c.campaign_id, c.tenant_id, c.fingerprint, c.name, c.state, c.reason, c.s
     where l.lane_id = any(c.lane_ids) and q.paused_at is null
   ) as has_open_queue
 from holdfast.campaign c
-where c.campaign_id = $1 and (c.rests_until is null or c.rests_until <= holdfast.instant())
+where c.campaign_id = @campaign_id and (c.rests_until is null or c.rests_until <= holdfast.instant())
 for update of c skip locked;
 
--- name: rest_campaign
--- Let a campaign rest for $2 seconds after a failed pass, with a note for display.
+-- name: rest_campaign(campaign_id, rest_seconds_max, failed) -> nothing
+-- Let a campaign rest for @rest_seconds_max seconds after a failed pass, with a note for display.
 update holdfast.campaign c
-set rests_until = holdfast.instant() + make_interval(secs => $2),
-  note = case when c.state in ('awaiting_version', 'canary', 'ramp') then $3 else c.note end
-where c.campaign_id = $1
+set rests_until = holdfast.instant() + make_interval(secs => @rest_seconds_max),
+  note = case when c.state in ('awaiting_version', 'canary', 'ramp') then @failed else c.note end
+where c.campaign_id = @campaign_id
 returning c.campaign_id;
 
--- name: collect_campaign
+-- name: collect_campaign(campaign_id, actor, leg) -> row
 -- Count the outcomes of released dead letters. A dead letter whose task failed again is parked: the new one replaces
 -- it. One whose item was replaced by items that completed is resolved with them. One that its completed run bypassed
 -- proves nothing, and is dropped. Requires the campaign's lock, so the rows do not move and can be joined by ctid: a
@@ -112,13 +114,13 @@ with ended as materialized (
     order by n.dead_letter_id desc
     limit 1
   ) n on true
-  where m.campaign_id = $1 and m.outcome is null
+  where m.campaign_id = @campaign_id and m.outcome is null
 ),
 noted as (
   update holdfast.campaign_letter m
   set outcome = ended.outcome
   from ended
-  where m.ctid = ended.place and m.campaign_id = $1 and m.outcome is null and ended.outcome is not null
+  where m.ctid = ended.place and m.campaign_id = @campaign_id and m.outcome is null and ended.outcome is not null
   returning m.dead_letter_id, m.leg, ended.outcome, ended.is_out
 ),
 closed as (
@@ -135,7 +137,7 @@ closed as (
       when 'canceled' then 'its task or run was canceled'
       else 'its task failed again in a campaign'
     end,
-    actor = $2, wants_sweep = false, changed_at = holdfast.instant()
+    actor = @actor, wants_sweep = false, changed_at = holdfast.instant()
   from noted
   where d.dead_letter_id = noted.dead_letter_id and noted.is_out
     and d.state = 'retrying'
@@ -144,7 +146,7 @@ closed as (
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.' || state, array_agg(task_id), array_agg(attempts),
-    jsonb_build_object('actor', $2::text, 'reason', disposition_reason, 'disposition', disposition, 'campaign_id', $1::int)
+    jsonb_build_object('actor', @actor::text, 'reason', disposition_reason, 'disposition', disposition, 'campaign_id', @campaign_id::int)
   from closed
   group by tenant_id, state, disposition, disposition_reason
 )
@@ -157,18 +159,20 @@ from (
   select count(*) filter (where outcome = 'succeeded') as succeeded, count(*) filter (where outcome = 'returned') as returned,
     count(*) filter (where outcome = 'failed') as failed, count(*) filter (where outcome = 'canceled') as canceled,
     count(*) filter (where outcome = 'dropped') as dropped,
-    count(*) filter (where outcome = 'succeeded' and leg = $3) as leg_succeeded,
-    count(*) filter (where outcome = 'returned' and leg = $3) as leg_returned,
-    count(*) filter (where outcome = 'failed' and leg = $3) as leg_failed,
-    count(*) filter (where outcome = 'dropped' and leg = $3) as leg_dropped
+    count(*) filter (where outcome = 'succeeded' and leg = @leg) as leg_succeeded,
+    count(*) filter (where outcome = 'returned' and leg = @leg) as leg_returned,
+    count(*) filter (where outcome = 'failed' and leg = @leg) as leg_failed,
+    count(*) filter (where outcome = 'dropped' and leg = @leg) as leg_dropped
   from noted
 ) s
-where c.campaign_id = $1
+where c.campaign_id = @campaign_id
 returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
-  (select count(*)::int from ended where outcome is null and leg = $3) as outstanding;
+  (select count(*)::int from ended where outcome is null and leg = @leg) as outstanding;
 
--- name: next_campaign_letters
--- Return what a campaign finds among the next $6 dead letters of its group after $5, oldest first: those that may be
+-- name: next_campaign_letters(tenant_id, fingerprint, last_dead_letter_id, campaign_id, after_dead_letter_id, limit)
+--   -> row
+-- nullable: looked_to
+-- Return what a campaign finds among the next @limit dead letters of its group after @after_dead_letter_id, oldest first: those that may be
 -- released, and whether some wait with a paused queue or run. The range condition uses the index of unresolved dead
 -- letters: with the id alone, the planner may scan all dead letters ever. Each row is checked by key (`offset 0` keeps
 -- the subqueries from being joined): a join would compare all dead letters of a large group with all that were
@@ -176,11 +180,11 @@ returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
 with looked as materialized (
   select d.dead_letter_id, d.run_id, d.lane_id
   from holdfast.dead_letter d
-  where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, $5)
-    and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, $3)
+  where (d.tenant_id, d.fingerprint, d.dead_letter_id) > (@tenant_id, @fingerprint, @after_dead_letter_id)
+    and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= (@tenant_id, @fingerprint, @last_dead_letter_id)
     and d.state in ('open', 'ignored')
   order by d.tenant_id, d.fingerprint, d.dead_letter_id
-  limit $6
+  limit @limit
 ),
 found as materialized (
   select l.dead_letter_id, l.run_id,
@@ -203,7 +207,7 @@ found as materialized (
     )
     and not exists (
       select from holdfast.campaign_letter m
-      where m.campaign_id = $4 and m.dead_letter_id = l.dead_letter_id
+      where m.campaign_id = @campaign_id and m.dead_letter_id = l.dead_letter_id
       offset 0
     )
 )
@@ -213,15 +217,16 @@ select (select count(*)::int from looked) as looked, (select max(dead_letter_id)
   coalesce(array_agg(run_id order by dead_letter_id) filter (where not is_paused), '{}') as runs
 from found;
 
--- name: keep_campaign_place
+-- name: keep_campaign_place(campaign_id, looked_to, passed_by) -> nothing
 -- Store how far a campaign has read, and whether it skipped waiting dead letters. Requires its lock.
 update holdfast.campaign c
-set looked_to = $2, passed_by = $3
-where c.campaign_id = $1 and (c.looked_to, c.passed_by) is distinct from ($2, $3)
+set looked_to = @looked_to, passed_by = @passed_by
+where c.campaign_id = @campaign_id and (c.looked_to, c.passed_by) is distinct from (@looked_to, @passed_by)
 returning c.campaign_id;
 
--- name: take_campaign_letters
--- Lock dead letters of a campaign ($5), oldest first, as far as it may still release them. Rows are found by key and
+-- name: take_campaign_letters(tenant_id, fingerprint, dead_letter_id, campaign_id, dead_letter_ids) -> rows
+-- nullable: run_id, node_no
+-- Lock dead letters of a campaign (@dead_letter_ids), oldest first, as far as it may still release them. Rows are found by key and
 -- filtered under the lock, each checked by key for an earlier release (`offset 0`), so the plan does not depend on
 -- statistics.
 with found as materialized (
@@ -229,11 +234,11 @@ with found as materialized (
   from holdfast.dead_letter d
   where d.dead_letter_id = any(array(
       select g.dead_letter_id
-      from unnest($5::bigint[]) as k (dead_letter_id)
+      from unnest(@dead_letter_ids::bigint[]) as k (dead_letter_id)
       cross join lateral (
         select g.dead_letter_id
         from holdfast.redrivable_dead_letters g
-        where g.dead_letter_id = k.dead_letter_id and g.tenant_id = $1 and g.fingerprint = $2 and g.dead_letter_id <= $3
+        where g.dead_letter_id = k.dead_letter_id and g.tenant_id = @tenant_id and g.fingerprint = @fingerprint and g.dead_letter_id <= @dead_letter_id
         limit 1
       ) g
     ))
@@ -245,83 +250,83 @@ select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state,
 from found d
 where d.state in ('open', 'ignored') and not exists (
     select from holdfast.campaign_letter m
-    where m.campaign_id = $4 and m.dead_letter_id = d.dead_letter_id
+    where m.campaign_id = @campaign_id and m.dead_letter_id = d.dead_letter_id
     offset 0
   )
 order by d.dead_letter_id;
 
--- name: note_released
+-- name: note_released(campaign_id, leg, dead_letter_ids, task_ids, is_outs, looked_to, passed_by) -> nothing
 -- Record the dead letters that a campaign released, including those of other groups that were released with their run.
 -- Those that could not be released are dropped and do not count for the canary. Also stores how far the campaign has
 -- read, as `keep_campaign_place` does. Requires the campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
-  select $1, g.dead_letter_id, g.task_id, $2, case when g.is_out then null else 'dropped' end
-  from unnest($3::bigint[], $4::bigint[], $5::boolean[]) as g (dead_letter_id, task_id, is_out)
+  select @campaign_id, g.dead_letter_id, g.task_id, @leg, case when g.is_out then null else 'dropped' end
+  from unnest(@dead_letter_ids::bigint[], @task_ids::bigint[], @is_outs::boolean[]) as g (dead_letter_id, task_id, is_out)
   returning outcome
 )
 update holdfast.campaign c
 set released = c.released + s.released, leg_released = c.leg_released + s.released - s.dropped,
-  dropped = c.dropped + s.dropped, total = greatest(c.total, c.released + s.released), looked_to = $6, passed_by = $7
+  dropped = c.dropped + s.dropped, total = greatest(c.total, c.released + s.released), looked_to = @looked_to, passed_by = @passed_by
 from (
   select count(*) as released, count(*) filter (where outcome = 'dropped') as dropped
   from noted
 ) s
-where c.campaign_id = $1
+where c.campaign_id = @campaign_id
 returning c.released;
 
--- name: move_campaign
+-- name: move_campaign(campaign_id, from_state, to_state, note, actor) -> nothing
 -- Store the new state of a campaign and what it waits for. Requires its lock; the state that it leaves is the guard.
 with moved as (
   update holdfast.campaign c
-  set state = $3, note = $4, changed_at = case when c.state = $3 then c.changed_at else holdfast.instant() end,
-    changed_by = case when c.state = $3 then c.changed_by else $5 end,
-    ended_at = case when $3 in ('completed', 'aborted') then holdfast.instant() end
-  where c.campaign_id = $1 and c.state = $2 and (c.state, c.note) is distinct from ($3, $4)
+  set state = @to_state, note = @note, changed_at = case when c.state = @to_state then c.changed_at else holdfast.instant() end,
+    changed_by = case when c.state = @to_state then c.changed_by else @actor end,
+    ended_at = case when @to_state in ('completed', 'aborted') then holdfast.instant() end
+  where c.campaign_id = @campaign_id and c.state = @from_state and (c.state, c.note) is distinct from (@to_state, @note)
   returning c.tenant_id, c.campaign_id, c.state, c.note
 ),
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.' || state, '{}', '{}',
-    jsonb_build_object('campaign_id', campaign_id, 'actor', $5::text, 'note', note)
+    jsonb_build_object('campaign_id', campaign_id, 'actor', @actor::text, 'note', note)
   from moved
-  where $2 <> $3
+  where @from_state <> @to_state
 )
 select campaign_id
 from moved;
 
--- name: approve_campaign
+-- name: approve_campaign(campaign_id, tenant_id, actor) -> row?
 -- Approve a campaign as another person than the one who started it, or resumed it since. A token counts as the person
 -- who created it over HTTP, so a second token is not a second person; tokens created on the database's own command line
 -- count as themselves.
 with approved as (
   update holdfast.campaign c
-  set approved_by = $3, changed_by = $3, changed_at = holdfast.instant(), note = '', rests_until = null,
+  set approved_by = @actor, changed_by = @actor, changed_at = holdfast.instant(), note = '', rests_until = null,
     state = case when c.newer_than is null then 'canary' else 'awaiting_version' end
-  where c.campaign_id = $1 and c.tenant_id = $2 and c.state = 'awaiting_approval'
-    and not holdfast.is_same_person(c.tenant_id, coalesce(c.resumed_by, c.started_by), $3)
+  where c.campaign_id = @campaign_id and c.tenant_id = @tenant_id and c.state = 'awaiting_approval'
+    and not holdfast.is_same_person(c.tenant_id, coalesce(c.resumed_by, c.started_by), @actor)
   returning c.tenant_id, c.campaign_id
 ),
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
-  select tenant_id, 'campaign.approved', '{}', '{}', jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text)
+  select tenant_id, 'campaign.approved', '{}', '{}', jsonb_build_object('campaign_id', campaign_id, 'actor', @actor::text)
   from approved
 )
 select campaign_id, 'awaiting_approval' as was
 from approved;
 
--- name: abort_campaign
+-- name: abort_campaign(campaign_id, tenant_id, actor, note) -> row?
 -- Abort a campaign: release nothing more, ever. Released dead letters continue and are counted.
 with locked as materialized (
   select c.campaign_id, c.state
   from holdfast.campaign c
-  where c.campaign_id = $1 and c.tenant_id = $2
+  where c.campaign_id = @campaign_id and c.tenant_id = @tenant_id
     and c.state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped')
   for update of c
 ),
 aborted as (
   update holdfast.campaign c
-  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = $3, note = $4
+  set state = 'aborted', ended_at = holdfast.instant(), changed_at = holdfast.instant(), changed_by = @actor, note = @note
   from locked
   where c.campaign_id = locked.campaign_id
   returning c.tenant_id, c.campaign_id, locked.state as was
@@ -329,22 +334,22 @@ aborted as (
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.aborted', '{}', '{}',
-    jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
+    jsonb_build_object('campaign_id', campaign_id, 'actor', @actor::text, 'reason', @note::text)
   from aborted
 )
 select campaign_id, was
 from aborted;
 
--- name: resume_campaign
+-- name: resume_campaign(campaign_id, tenant_id, actor, reason, newer_than?) -> row?
 -- Resume a campaign with another canary, over the dead letters that are left and that failed again. The counters of the
 -- leg before do not count against it. Approval is needed again if it was needed before, and so is a newer version:
--- newer than every version that has failed by now ($5).
+-- newer than every version that has failed by now (@newer_than).
 with found as materialized (
   select c.campaign_id, count(d.dead_letter_id)::int as "left", coalesce(max(d.dead_letter_id), 0) as upto_id,
     array_agg(distinct d.lane_id) filter (where d.lane_id is not null) as lane_ids
   from holdfast.campaign c
   left join holdfast.redrivable_dead_letters d on d.tenant_id = c.tenant_id and d.fingerprint = c.fingerprint
-  where c.campaign_id = $1
+  where c.campaign_id = @campaign_id
   group by c.campaign_id
 ),
 resumed as (
@@ -356,17 +361,17 @@ resumed as (
     end,
     leg = c.leg + 1, leg_released = 0, leg_succeeded = 0, leg_returned = 0, leg_failed = 0,
     upto_id = greatest(c.upto_id, found.upto_id), lane_ids = coalesce(found.lane_ids, c.lane_ids),
-    total = c.released + found."left", changed_at = holdfast.instant(), changed_by = $3, resumed_by = $3, approved_by = null,
-    newer_than = case when c.newer_than is not null then coalesce($5, c.newer_than) end, note = $4, looked_to = 0, passed_by = false,
+    total = c.released + found."left", changed_at = holdfast.instant(), changed_by = @actor, resumed_by = @actor, approved_by = null,
+    newer_than = case when c.newer_than is not null then coalesce(@newer_than, c.newer_than) end, note = @reason, looked_to = 0, passed_by = false,
     rests_until = null
   from found
-  where c.campaign_id = found.campaign_id and c.tenant_id = $2 and c.state = 'stopped'
+  where c.campaign_id = found.campaign_id and c.tenant_id = @tenant_id and c.state = 'stopped'
   returning c.tenant_id, c.campaign_id
 ),
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'campaign.resumed', '{}', '{}',
-    jsonb_build_object('campaign_id', campaign_id, 'actor', $3::text, 'reason', $4::text)
+    jsonb_build_object('campaign_id', campaign_id, 'actor', @actor::text, 'reason', @reason::text)
   from resumed
 )
 select campaign_id, 'stopped' as was

@@ -1,32 +1,35 @@
--- name: hold_run_letters
--- Lock every unresolved dead letter of some runs and of some tasks ($3), in the global order and before any of the
+-- name: hold_run_letters(run_ids, tenant_id, task_ids) -> rows
+-- nullable: run_id, node_no
+-- Lock every unresolved dead letter of some runs and of some tasks (@task_ids), in the global order and before any of the
 -- runs: a re-drive of a run updates all dead letters of the nodes that it resets. Each is found by its own index, not
 -- by that of the tenant.
 with asked as materialized (
   select a.dead_letter_id
   from holdfast.dead_letter a
-  where a.run_id = any($1::bigint[]) and a.state <> 'resolved'
+  where a.run_id = any(@run_ids::bigint[]) and a.state <> 'resolved'
   union
   select a.dead_letter_id
   from holdfast.dead_letter a
-  where a.task_id = any($3::bigint[])
+  where a.task_id = any(@task_ids::bigint[])
 )
 select d.dead_letter_id, d.task_id, d.run_id, d.node_no, d.state, d.dispatches, d.fingerprint
 from holdfast.dead_letter d
-where d.dead_letter_id = any(array(select dead_letter_id from asked)) and d.tenant_id = $2 and d.state <> 'resolved'
+where d.dead_letter_id = any(array(select dead_letter_id from asked)) and d.tenant_id = @tenant_id and d.state <> 'resolved'
 order by d.dead_letter_id
 for update of d;
 
--- name: lock_task_letters
+-- name: lock_task_letters(task_id, tenant_id) -> rows
+-- nullable: node_no
 -- Lock the unresolved dead letters of one task, in the global order: the newest is the last. A transaction that waited
 -- sees what the previous one did.
 select d.dead_letter_id, d.task_id, d.node_no, d.state, d.dispatches
 from holdfast.dead_letter d
-where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
+where d.task_id = @task_id and d.tenant_id = @tenant_id and d.state <> 'resolved'
 order by d.dead_letter_id
 for update of d;
 
--- name: dead_task
+-- name: dead_task(task_id, tenant_id) -> row?
+-- nullable: run_id, node_no
 -- Return a failed task: its budget, its run and node, and whether the run was canceled. A node that failed without a
 -- task has no budget.
 select e.task_id, e.run_id, e.node_no, e.attempt, e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.lane_id,
@@ -34,41 +37,42 @@ select e.task_id, e.run_id, e.node_no, e.attempt, e.retries, e.max_retries, e.lo
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
 left join holdfast.run r on r.run_id = e.run_id
-where e.task_id = $1 and e.tenant_id = $2
+where e.task_id = @task_id and e.tenant_id = @tenant_id
 union all
-select $1, n.run_id, n.node_no, n.attempt, 0, 0, 0, 0, n.generation, 0, n.state::text, false, r.canceled_at is not null
-from holdfast.locate_task($1) w
+select @task_id, n.run_id, n.node_no, n.attempt, 0, 0, 0, 0, n.generation, 0, n.state::text, false, r.canceled_at is not null
+from holdfast.locate_task(@task_id) w
 join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 join holdfast.run r on r.run_id = n.run_id
-where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = $2;
+where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = @tenant_id;
 
--- name: group_letters
+-- name: group_letters(tenant_id, fingerprint, after, limit) -> rows
 -- Return a page of the dead letters of a group whose task can be re-driven. Uses an index range, as in
 -- `next_campaign_letters`.
 select d.dead_letter_id, d.state
 from holdfast.redrivable_dead_letters d
-where (d.tenant_id, d.fingerprint, d.dead_letter_id) > ($1, $2, $3)
-  and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= ($1, $2, 9223372036854775807)
+where (d.tenant_id, d.fingerprint, d.dead_letter_id) > (@tenant_id, @fingerprint, @after)
+  and (d.tenant_id, d.fingerprint, d.dead_letter_id) <= (@tenant_id, @fingerprint, 9223372036854775807)
 order by d.tenant_id, d.fingerprint, d.dead_letter_id
-limit $4;
+limit @limit;
 
--- name: ignore_letters
+-- name: ignore_letters(dead_letter_ids, actor, reason, disposition, tenant_id) -> rows
+-- nullable: run_id
 -- Mark dead letters as ignored. Running tasks continue; nothing is retried automatically any more. Dead letters that
--- were ignored before may still be abandoned ($4).
+-- were ignored before may still be abandoned (@disposition).
 with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
   from holdfast.dead_letter d
-  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $5
+  where d.dead_letter_id = any(@dead_letter_ids::bigint[]) and d.tenant_id = @tenant_id
     and (
       d.state in ('open', 'retry_requested', 'retrying')
-      or ($4 = 'abandoned' and d.disposition <> 'abandoned' and d.state = 'ignored')
+      or (@disposition = 'abandoned' and d.disposition <> 'abandoned' and d.state = 'ignored')
     )
   order by d.dead_letter_id
   for update of d
 ),
 done as (
   update holdfast.dead_letter d
-  set state = 'ignored', disposition = $4, disposition_reason = $3, actor = $2, wants_sweep = false,
+  set state = 'ignored', disposition = @disposition, disposition_reason = @reason, actor = @actor, wants_sweep = false,
     changed_at = holdfast.instant()
   from locked
   where d.dead_letter_id = locked.dead_letter_id
@@ -78,7 +82,7 @@ done as (
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.ignored', array_agg(task_id), array_agg(attempts),
-    jsonb_build_object('actor', $2::text, 'reason', $3::text, 'disposition', $4::text)
+    jsonb_build_object('actor', @actor::text, 'reason', @reason::text, 'disposition', @disposition::text)
   from done
   group by tenant_id
 )
@@ -86,19 +90,19 @@ select dead_letter_id, task_id, run_id, was, was_disposition
 from done
 order by dead_letter_id;
 
--- name: close_letters
+-- name: close_letters(dead_letter_ids, actor, reason, tenant_id) -> rows
 -- Mark dead letters as resolved by an operator, whatever the state of their tasks; a requested retry is dropped.
 with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
   from holdfast.dead_letter d
-  where d.dead_letter_id = any($1::bigint[]) and d.tenant_id = $4
+  where d.dead_letter_id = any(@dead_letter_ids::bigint[]) and d.tenant_id = @tenant_id
     and d.state in ('open', 'retry_requested', 'retrying')
   order by d.dead_letter_id
   for update of d
 ),
 done as (
   update holdfast.dead_letter d
-  set state = 'resolved', disposition = 'resolved', disposition_reason = $3, actor = $2, wants_sweep = false,
+  set state = 'resolved', disposition = 'resolved', disposition_reason = @reason, actor = @actor, wants_sweep = false,
     changed_at = holdfast.instant()
   from locked
   where d.dead_letter_id = locked.dead_letter_id
@@ -107,7 +111,7 @@ done as (
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
   select tenant_id, 'dead_letter.resolved', array_agg(task_id), array_agg(attempts),
-    jsonb_build_object('actor', $2::text, 'reason', $3::text)
+    jsonb_build_object('actor', @actor::text, 'reason', @reason::text)
   from done
   group by tenant_id
 )
@@ -115,44 +119,45 @@ select dead_letter_id, task_id, was, was_disposition
 from done
 order by dead_letter_id;
 
--- name: dead_of_group
+-- name: dead_of_group(tenant_id, fingerprint, after, limit) -> rows
+-- nullable: run_id
 -- Return a page of the tasks of a group that failed and have not run again, by the newest dead letter of each.
 select d.dead_letter_id, d.task_id, d.run_id
 from holdfast.dead_letter d
-where holdfast.is_failed_at_rest(d.task_id, d.run_id, d.node_no) and d.tenant_id = $1 and d.fingerprint = $2 and d.dead_letter_id > $3
+where holdfast.is_failed_at_rest(d.task_id, d.run_id, d.node_no) and d.tenant_id = @tenant_id and d.fingerprint = @fingerprint and d.dead_letter_id > @after
   and (d.state in ('open', 'retry_requested', 'retrying') or d.state = 'ignored')
   and not exists (select from holdfast.dead_letter n where n.task_id = d.task_id and n.dead_letter_id > d.dead_letter_id)
 order by d.dead_letter_id
-limit $4;
+limit @limit;
 
--- name: lock_families
+-- name: lock_families(run_ids, tenant_id) -> nothing
 -- Lock runs that are to be deleted and their parents, in the global order. Whether a parent waits for one is read after
 -- this.
 select r.run_id
 from holdfast.run r
-where r.tenant_id = $2 and (
-  r.run_id = any($1::bigint[])
-  or r.run_id in (select c.parent_run_id from holdfast.run c where c.run_id = any($1::bigint[]))
+where r.tenant_id = @tenant_id and (
+  r.run_id = any(@run_ids::bigint[])
+  or r.run_id in (select c.parent_run_id from holdfast.run c where c.run_id = any(@run_ids::bigint[]))
 )
 order by r.run_id
 for no key update of r;
 
--- name: delete_dead
--- Delete failed tasks ($1) and whole ended runs ($3), with everything stored about them except events and the audit
+-- name: delete_dead(task_ids, tenant_id, run_ids) -> rows
+-- Delete failed tasks (@task_ids) and whole ended runs (@run_ids), with everything stored about them except events and the audit
 -- log. A re-drive deletes the same `ended` rows, or changes the run's row, so only one of two concurrent transactions
 -- finds them. A child of an open run is kept. Completed tasks among them were counted, and are subtracted. Requires the
 -- locks of the runs and their parents.
 with tasks as materialized (
   select e.task_id
   from holdfast.ended e
-  where e.task_id = any($1::bigint[]) and e.tenant_id = $2 and e.state = 'f' and e.run_id is null
+  where e.task_id = any(@task_ids::bigint[]) and e.tenant_id = @tenant_id and e.state = 'f' and e.run_id is null
   order by e.task_id
   for update of e
 ),
 runs as materialized (
   select r.run_id, r.nodes, case r.state when 'f' then 'failed' else 'canceled' end as state
   from holdfast.run r
-  where r.run_id = any($3::bigint[]) and r.tenant_id = $2 and r.state in ('f', 'x')
+  where r.run_id = any(@run_ids::bigint[]) and r.tenant_id = @tenant_id and r.state in ('f', 'x')
     and not exists (select from holdfast.run p where p.run_id = r.parent_run_id and p.state = 'o')
   order by r.run_id
   for update of r

@@ -1,11 +1,12 @@
--- name: begin_items
+-- name: begin_items(run_id, node_no, tenant_id, generation, task_id, items_pending, items_next, lane_id, policy_id,
+--   priority, max_retries, max_losses, attempt) -> nothing
 -- Start a node as items: each is a task of its own, as many at once as the node allows. Requires the lock of its run.
 with node as (
   insert into holdfast.node (
     run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_pending, items_failed,
     items_canceled
   )
-  values ($1, $2, $3, 'm', $4, $13, $5, $6, $7, $6, 0, 0)
+  values (@run_id, @node_no, @tenant_id, 'm', @generation, @attempt, @task_id, @items_pending, @items_next, @items_pending, 0, 0)
   on conflict (run_id, node_no) do update
   set state = 'm', generation = excluded.generation, attempt = excluded.attempt, items_first = excluded.items_first,
     items = excluded.items, items_next = excluded.items_next, items_after = null, items_pending = excluded.items_pending,
@@ -14,43 +15,43 @@ with node as (
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, state, run_id, node_no
 )
-select $5::bigint + i, $3, $8, $9, $10, $11, $12, $4, 'q', $1, $2
-from generate_series(0, $7::int - 1) as i;
+select @task_id::bigint + i, @tenant_id, @lane_id, @policy_id, @priority, @max_retries, @max_losses, @generation, 'q', @run_id, @node_no
+from generate_series(0, @items_next::int - 1) as i;
 
--- name: keep_items
+-- name: keep_items(items_firsts, generation) -> nothing
 -- Mark the items with which failed nodes continue, under the lock of their run.
 update holdfast.past_items p
-set kept_for = $2
-where p.items_first = any($1::bigint[]);
+set kept_for = @generation
+where p.items_first = any(@items_firsts::bigint[]);
 
--- name: kept_items
+-- name: kept_items(run_id, node_no, generation) -> row?
 -- Return the items with which a node of this generation continues, under the lock of its run.
 select p.items_first, p.items
 from holdfast.past_items p
-where p.run_id = $1 and p.node_no = $2 and p.kept_for = $3;
+where p.run_id = @run_id and p.node_no = @node_no and p.kept_for = @generation;
 
--- name: retry_items
+-- name: retry_items(run_id, node_no, tenant_id, generation, attempt, items_first, items_next) -> rows
 -- Start a node again with the items that did not complete, if there are any; the others keep their outputs. It releases
 -- none (see `further_items`). Requires the lock of its run.
 with again as materialized (
   select count(*) as items
-  from generate_series(0, $7::int - 1) as i
+  from generate_series(0, @items_next::int - 1) as i
   where (
     select true
     from holdfast.attempt a
-    where a.task_id = $6::bigint + i and a.state = 'c'
+    where a.task_id = @items_first::bigint + i and a.state = 'c'
     limit 1
   ) is null
 ),
 present as (
   delete from holdfast.past_items p
-  where p.items_first = $6 and exists (select from again where again.items > 0)
+  where p.items_first = @items_first and exists (select from again where again.items > 0)
 )
 insert into holdfast.node (
   run_id, node_no, tenant_id, state, generation, attempt, items_first, items, items_next, items_after, items_pending,
   items_failed, items_canceled
 )
-select $1, $2, $3, 'm', $4, $5, $6, $7, $7, 0, again.items, 0, 0
+select @run_id, @node_no, @tenant_id, 'm', @generation, @attempt, @items_first, @items_next, @items_next, 0, again.items, 0, 0
 from again
 where again.items > 0
 on conflict (run_id, node_no) do update
@@ -59,7 +60,8 @@ set state = 'm', generation = excluded.generation, attempt = excluded.attempt, i
   items_pending = excluded.items_pending, items_failed = 0, items_canceled = 0
 returning items_pending;
 
--- name: count_items
+-- name: count_items(run_ids, node_nos, ended, failed, canceled, is_canceled, is_paused) -> rows
+-- nullable: items_after
 -- Count ended items of nodes. As many further items may be released, but none in a canceled or paused run. The node
 -- ends with its last item. Requires the locks of the runs; `state = 'm'` is the guard.
 update holdfast.node n
@@ -77,7 +79,7 @@ set items_pending = n.items_pending - g.ended - dropped.items,
     when n.items_canceled + g.canceled > 0 or g.is_canceled then 'x'
     else 'c'
   end
-from unnest($1::bigint[], $2::int[], $3::int[], $4::int[], $5::int[], $6::boolean[], $7::boolean[])
+from unnest(@run_ids::bigint[], @node_nos::int[], @ended::int[], @failed::int[], @canceled::int[], @is_canceled::boolean[], @is_paused::boolean[])
   as g (run_id, node_no, ended, failed, canceled, is_canceled, is_paused)
 join holdfast.node was on was.run_id = g.run_id and was.node_no = g.node_no
 cross join lateral (
@@ -96,32 +98,33 @@ cross join lateral (
     )
   end as items
 ) dropped
-where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any($1::bigint[]) and n.state = 'm'
+where n.run_id = g.run_id and n.node_no = g.node_no and n.run_id = any(@run_ids::bigint[]) and n.state = 'm'
 returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_next, n.items_after,
   was.items_next as was_next, n.generation, g.is_canceled, g.is_paused, n.items;
 
--- name: further_items
--- Release the next items of one node that did not complete, as far as there is capacity: $3 may be live at once. Reads
--- as many items as there is capacity for plus $10, however many follow; the node stores where to continue. Returns how
+-- name: further_items(run_id, node_no, limit, tenant_id, lane_id, policy_id, priority, max_retries, max_losses,
+--   taskless_max) -> row?
+-- Release the next items of one node that did not complete, as far as there is capacity: @limit may be live at once. Reads
+-- as many items as there is capacity for plus @taskless_max, however many follow; the node stores where to continue. Returns how
 -- many were released, and whether there is capacity for items that were not read. Attempts count on. Requires the lock
 -- of the run; `state = 'm'` is the guard.
 with node as materialized (
   select n.*, coalesce(n.items_after, n.items_next) as first
   from holdfast.node n
-  where n.run_id = $1 and n.node_no = $2 and n.state = 'm'
+  where n.run_id = @run_id and n.node_no = @node_no and n.state = 'm'
 ),
 room as materialized (
-  select $3::int - count(t.task_id) as tasks
+  select @limit::int - count(t.task_id) as tasks
   from node
   cross join lateral (
     select t.task_id
     from holdfast.live t
     where t.task_id between node.items_first and node.items_first + node.items - 1
-    limit $3
+    limit @limit
   ) t
 ),
 edge as materialized (
-  select least(node.items, node.first + room.tasks + $10::int)::int as next, node.items
+  select least(node.items, node.first + room.tasks + @taskless_max::int)::int as next, node.items
   from node
   cross join room
 ),
@@ -153,11 +156,11 @@ updated as (
   set items_next = case when n.items_after is null then g.next else n.items_next end,
     items_after = case when n.items_after is not null then g.next end
   from (select case when went.has_room then edge.next else went.next end as next from went cross join edge) g
-  where n.run_id = $1 and n.node_no = $2 and n.state = 'm' and g.next is not null
+  where n.run_id = @run_id and n.node_no = @node_no and n.state = 'm' and g.next is not null
 ),
 events as (
   insert into holdfast.event (tenant_id, kind, task_ids, attempts)
-  select $4::int, 'task.revived', array_agg(task_id), array_agg(attempt)
+  select @tenant_id::int, 'task.revived', array_agg(task_id), array_agg(attempt)
   from further
   where attempt > 0
   having count(*) > 0
@@ -166,7 +169,7 @@ released as (
   insert into holdfast.live (
     task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, attempt, generation, state, run_id, node_no
   )
-  select further.task_id, $4, $5, $6, $7, $8, $9, further.attempt, node.generation, 'q', $1, $2
+  select further.task_id, @tenant_id, @lane_id, @policy_id, @priority, @max_retries, @max_losses, further.attempt, node.generation, 'q', @run_id, @node_no
   from further
   cross join node
   order by further.task_id
@@ -175,14 +178,14 @@ select went.items, went.has_room and edge.next < edge.items as has_more
 from went
 cross join edge;
 
--- name: unreleased_items
+-- name: unreleased_items(run_id) -> rows
 -- Return the nodes of a run that have unreleased items, under its lock.
 select n.node_no
 from holdfast.node n
-where n.run_id = $1 and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
+where n.run_id = @run_id and n.state = 'm' and coalesce(n.items_after, n.items_next) < n.items
 order by n.node_no;
 
--- name: stalled_items
+-- name: stalled_items(limit, offset) -> rows
 -- Return open re-driven runs with stalled items: none is live and not all were released, because the last one was ended
 -- by a worker that does not know `items_after`.
 select r.run_id
@@ -198,10 +201,11 @@ where r.state = 'o' and r.generation > 1 and r.paused_at is null and r.canceled_
     limit 1
   )
 order by r.run_id
-limit $1
-offset $2;
+limit @limit
+offset @offset;
 
--- name: release_items
+-- name: release_items(task_ids, tenant_ids, lane_ids, policy_ids, priorities, max_retries, max_losses, generations,
+--   run_ids, node_nos) -> nothing
 -- Insert further items of nodes as tasks, under the locks of the runs.
 insert into holdfast.live (
   task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, state, run_id, node_no
@@ -209,110 +213,110 @@ insert into holdfast.live (
 select g.task_id, g.tenant_id, g.lane_id, g.policy_id, g.priority, g.max_retries, g.max_losses, g.generation, 'q',
   g.run_id, g.node_no
 from unnest(
-  $1::bigint[], $2::int[], $3::int[], $4::int[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[],
-  $9::bigint[], $10::int[]
+  @task_ids::bigint[], @tenant_ids::int[], @lane_ids::int[], @policy_ids::int[], @priorities::smallint[], @max_retries::smallint[], @max_losses::smallint[], @generations::smallint[],
+  @run_ids::bigint[], @node_nos::int[]
 ) as g (task_id, tenant_id, lane_id, policy_id, priority, max_retries, max_losses, generation, run_id, node_no);
 
--- name: take_span
+-- name: take_span(count) -> value
 -- Reserve a span of consecutive ids.
-select holdfast.take_span($1);
+select holdfast.take_span(@count);
 
--- name: node_items
+-- name: node_items(run_ids, node_nos) -> rows
 -- Return the id of the first item of some nodes.
 select n.run_id, n.node_no, n.items_first
-from unnest($1::bigint[], $2::int[]) as g (run_id, node_no)
+from unnest(@run_ids::bigint[], @node_nos::int[]) as g (run_id, node_no)
 join holdfast.node n on n.run_id = g.run_id and n.node_no = g.node_no
-where n.run_id = any($1::bigint[]) and n.items_first is not null;
+where n.run_id = any(@run_ids::bigint[]) and n.items_first is not null;
 
--- name: begin_child
+-- name: begin_child(run_id, node_no, tenant_id, generation, attempt, child_run_id) -> nothing
 -- Start a node as a run of another flow. Its attempts count on. Requires the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, child_run_id)
-values ($1, $2, $3, 's', $4, $5, $6)
+values (@run_id, @node_no, @tenant_id, 's', @generation, @attempt, @child_run_id)
 on conflict (run_id, node_no) do update
 set state = 's', generation = excluded.generation, attempt = excluded.attempt, child_run_id = excluded.child_run_id;
 
--- name: begin_wait
+-- name: begin_wait(run_id, node_no, tenant_id, generation, attempt, wait_key, seconds?) -> nothing
 -- Start a node as a wait for an event. Its attempts count on. Requires the lock of its run.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, wait_key, deadline)
-values ($1, $2, $3, 'w', $4, $5, $6, holdfast.instant() + make_interval(secs => $7::double precision))
+values (@run_id, @node_no, @tenant_id, 'w', @generation, @attempt, @wait_key, holdfast.instant() + make_interval(secs => @seconds::double precision))
 on conflict (run_id, node_no) do update
 set state = 'w', generation = excluded.generation, attempt = excluded.attempt, wait_key = excluded.wait_key,
   deadline = excluded.deadline, signal_id = null;
 
--- name: end_special
+-- name: end_special(run_id, node_no, tenant_id, state, generation, attempt, output?, signal_id?, texts) -> row?
 -- End a node that ran no task of its own: a wait that was answered or timed out, a child run that ended, items that
 -- could not begin. Requires the lock of its run; the state that it leaves is the guard.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, output, signal_id)
-values ($1, $2, $3, $4::text::"char", $5, $6, $7, $8)
+values (@run_id, @node_no, @tenant_id, @state::text::"char", @generation, @attempt, @output, @signal_id)
 on conflict (run_id, node_no) do update
 set state = excluded.state, generation = excluded.generation, output = excluded.output, signal_id = excluded.signal_id,
   attempt = excluded.attempt
-where holdfast.node.state::text = any($9::text[])
+where holdfast.node.state::text = any(@texts::text[])
 returning run_id;
 
--- name: record_node_failure
+-- name: record_node_failure(task_id, last_attempt, tenant_id, generation, code, message, reason, sentence) -> value
 -- Record the failure of a node without a task: one attempt that began and ended here, numbered after all earlier ones.
 -- The number that the node stores is a lower bound. Requires the lock of its run.
 insert into holdfast.failure (
   task_id, attempt, tenant_id, generation, state, lease_token, started_at, ended_at, code, type, message, decision,
   reason, rule, sentence
 )
-select $1, 1 + greatest($2::int, max(f.attempt)), $3, $4, 'f', gen_random_uuid(), holdfast.instant(),
-  holdfast.instant(), $5, '', $6, 'stop', $7, '', $8
+select @task_id, 1 + greatest(@last_attempt::int, max(f.attempt)), @tenant_id, @generation, 'f', gen_random_uuid(), holdfast.instant(),
+  holdfast.instant(), @code, '', @message, 'stop', @reason, '', @sentence
 from holdfast.failure f
-where f.task_id = $1
+where f.task_id = @task_id
 returning attempt;
 
--- name: unanswered_children
+-- name: unanswered_children(limit, offset) -> rows
 -- Return child runs whose end was not applied to their parent yet.
 select r.run_id, r.parent_run_id, r.tenant_id
 from holdfast.run r
 where r.parent_run_id is not null and r.state <> 'o' and not r.is_answered
 order by r.run_id
-limit $1
-offset $2;
+limit @limit
+offset @offset;
 
--- name: answer_child
+-- name: answer_child(child_id) -> row?
 -- Mark the end of a run as applied to its parent, once.
 update holdfast.run r
 set is_answered = true
-where r.run_id = $1 and r.state <> 'o' and not r.is_answered
+where r.run_id = @child_id and r.state <> 'o' and not r.is_answered
 returning r.state::text as state, r.parent_run_id, r.parent_node, r.snapshot_id, r.is_replaced;
 
--- name: waiting_child
+-- name: waiting_child(parent_id, node_no, child_id) -> row?
 -- Return the node that waits for a child run, if it still does, under the lock of its run.
 select n.generation, n.attempt
 from holdfast.node n
-where n.run_id = $1 and n.node_no = $2 and n.state = 's' and n.child_run_id = $3;
+where n.run_id = @parent_id and n.node_no = @node_no and n.state = 's' and n.child_run_id = @child_id;
 
--- name: failed_for_child
+-- name: failed_for_child(parent_id, node_no, child_id) -> row?
 -- Return the node that failed because of a child run, if it still refers to it, under the lock of its run.
 select n.node_no
 from holdfast.node n
-where n.run_id = $1 and n.node_no = $2 and n.state = 'f' and n.child_run_id = $3;
+where n.run_id = @parent_id and n.node_no = @node_no and n.state = 'f' and n.child_run_id = @child_id;
 
--- name: keep_children
+-- name: keep_children(run_ids, generation) -> nothing
 -- Mark the child runs with which failed nodes continue: their failed nodes are to run again, and their old end is not
 -- applied. Requires the lock of the parent, which has the smallest id.
 with locked as materialized (
   select c.run_id
   from holdfast.run c
-  where c.run_id = any($1::bigint[])
+  where c.run_id = any(@run_ids::bigint[])
   order by c.run_id
   for no key update of c
 )
 update holdfast.run c
-set kept_for = $2, is_wanted = c.state = 'f', is_answered = c.is_answered or c.state = 'f'
+set kept_for = @generation, is_wanted = c.state = 'f', is_answered = c.is_answered or c.state = 'f'
 where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
--- name: replace_children
+-- name: replace_children(run_ids) -> rows
 -- Mark child runs that reset nodes will replace, and their descendants: no node waits for them any more. Requires the
 -- lock of the parent, which has the smallest id.
 with recursive below as (
   select c.run_id
   from holdfast.run c
-  where c.run_id = any($1::bigint[])
+  where c.run_id = any(@run_ids::bigint[])
   union
   select c.run_id
   from below
@@ -330,12 +334,12 @@ set is_replaced = true, is_wanted = false
 where c.run_id = any(array(select run_id from locked))
 returning c.run_id;
 
--- name: tasks_below
+-- name: tasks_below(run_ids) -> rows
 -- Return the tasks of some runs and of their descendants, as spans of node ids and of item ids.
 with recursive below as (
   select c.run_id, c.nodes
   from holdfast.run c
-  where c.run_id = any($1::bigint[])
+  where c.run_id = any(@run_ids::bigint[])
   union
   select c.run_id, c.nodes
   from below
@@ -348,26 +352,26 @@ select n.items_first, n.items_first + n.items - 1
 from below
 join holdfast.node n on n.run_id = below.run_id and n.items > 0;
 
--- name: kept_child
+-- name: kept_child(run_id, node_no, generation) -> row?
 -- Return the child run with which a node of this generation continues, under the lock of the node's run.
 select c.run_id, c.state::text as state, c.snapshot_id, c.is_wanted
 from holdfast.run c
-where c.parent_run_id = $1 and c.parent_node = $2 and c.kept_for = $3 and c.state <> 'x' and not c.is_replaced
+where c.parent_run_id = @run_id and c.parent_node = @node_no and c.kept_for = @generation and c.state <> 'x' and not c.is_replaced
 order by c.run_id desc
 limit 1;
 
--- name: wanted_children
+-- name: wanted_children(limit, offset) -> rows
 -- Return child runs whose failed nodes are to run again, because their parent node continues with them.
 select c.run_id, c.tenant_id, c.parent_run_id
 from holdfast.run c
 where c.is_wanted
 order by c.run_id
-limit $1
-offset $2;
+limit @limit
+offset @offset;
 
--- name: unwant_child
+-- name: unwant_child(child_id) -> nothing
 -- Give up the re-drive of a child run that cannot run again, so that its end is applied to its node.
 update holdfast.run c
 set is_wanted = false, is_answered = false
-where c.run_id = $1 and c.is_wanted
+where c.run_id = @child_id and c.is_wanted
 returning c.run_id;

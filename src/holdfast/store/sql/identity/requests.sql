@@ -1,25 +1,26 @@
--- name: take_request_key
+-- name: take_request_key(tenant_id, key, digest) -> value?
 -- Insert an idempotency key for one request. A concurrent request waits for the first one's transaction and then finds
 -- its row.
 insert into holdfast.request_key (tenant_id, key, digest, created_at)
-values ($1, $2, $3, holdfast.instant())
+values (@tenant_id, @key, @digest, holdfast.instant())
 on conflict do nothing
 returning true;
 
--- name: read_request_key
+-- name: read_request_key(tenant_id, key) -> row?
+-- nullable: answer
 -- Return the digest and the stored response of an idempotency key.
 select k.digest, k.answer
 from holdfast.request_key k
-where k.tenant_id = $1 and k.key = $2;
+where k.tenant_id = @tenant_id and k.key = @key;
 
--- name: keep_answer
+-- name: keep_answer(tenant_id, key, digest, answer) -> nothing
 -- Store the response of a request with its key. An existing response is not changed.
 update holdfast.request_key
-set answer = $4
-where tenant_id = $1 and key = $2 and digest = $3 and answer is null
+set answer = @answer
+where tenant_id = @tenant_id and key = @key and digest = @digest and answer is null
 returning true;
 
--- name: forget_request_keys
+-- name: forget_request_keys(limit) -> value
 -- Delete a batch of keys that are older than a day; return how many.
 with deleted as (
   delete from holdfast.request_key k
@@ -28,7 +29,7 @@ with deleted as (
     from holdfast.request_key o
     where o.created_at < holdfast.instant() - interval '1 day'
     order by o.created_at
-    limit $1
+    limit @limit
   )
   returning k.key
 )

@@ -1,4 +1,4 @@
--- name: audit_rows_are_what_was_written
+-- name: audit_rows_are_what_was_written() -> rows
 -- The hash of every audited change is that of its fields and of the previous hash.
 select a.tenant_id, a.seq
 from holdfast.audit a
@@ -10,7 +10,7 @@ where a.hash <> sha256(convert_to((
   ]) with ordinality as u (field, n)
 ), 'UTF8'));
 
--- name: audit_rows_follow_one_another
+-- name: audit_rows_follow_one_another() -> rows
 -- Every audited change follows the previous one, beginning with the first, and none is missing.
 select c.tenant_id, c.seq
 from (
@@ -21,7 +21,7 @@ from (
 ) c
 where c.seq <> c.last_seq + 1 or c.prev_hash <> c.last_hash;
 
--- name: audit_heads_name_the_last_row
+-- name: audit_heads_name_the_last_row() -> rows
 -- The end of every audit chain is the row that its head names.
 select coalesce(h.tenant_id, a.tenant_id) as tenant_id, h.seq as head, a.seq as last
 from holdfast.audit_head h
@@ -32,7 +32,7 @@ full join (
 ) a on a.tenant_id = h.tenant_id
 where (coalesce(h.seq, 0), h.hash) is distinct from (coalesce(a.seq, 0), coalesce(a.hash, decode(repeat('00', 32), 'hex')));
 
--- name: the_audit_log_is_append_only
+-- name: the_audit_log_is_append_only() -> rows
 -- The triggers that refuse changes of the audit log exist and are always on.
 select g.name
 from (values ('holdfast.audit', 'append_only'), ('holdfast.audit_head', 'append_only'), ('holdfast.audit_head', 'only_forward'))

@@ -1,4 +1,4 @@
--- name: only_published_transitions_happen
+-- name: only_published_transitions_happen() -> rows
 -- Recent events follow one another as the published table of transitions allows.
 with recent as materialized (
   select e.seq, e.kind, e.task_ids
@@ -37,7 +37,7 @@ from happened
 left join legal on legal.last = happened.last and legal.next = happened.next
 where happened.last is not null and legal.next is null;
 
--- name: events_agree_with_state
+-- name: events_agree_with_state() -> rows
 -- The last recent event of a task matches its state and attempt.
 with recent as materialized (
   select e.seq, e.kind, e.task_ids, e.attempts, row_number() over (order by e.xid desc, e.seq desc) as age

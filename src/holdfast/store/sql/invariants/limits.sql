@@ -1,4 +1,4 @@
--- name: limits_hold
+-- name: limits_hold() -> rows
 -- Warning: more tasks of a queue run than its limit allows (B3). This is normal right after lowering the limit.
 select q.queue_id, q.name
 from holdfast.queue q
@@ -8,7 +8,7 @@ where q.max_running is not null
 group by q.queue_id, q.name, q.max_running
 having count(*) > q.max_running;
 
--- name: tenant_limits_hold
+-- name: tenant_limits_hold() -> rows
 -- Warning: more tasks of a tenant run than its limit allows (B3). This is normal right after lowering the limit.
 select n.tenant_id, n.max_running, count(*) as running
 from holdfast.tenant n
@@ -17,7 +17,7 @@ where n.max_running is not null
 group by n.tenant_id, n.max_running
 having count(*) > n.max_running;
 
--- name: half_open_breakers_keep_to_their_trials
+-- name: half_open_breakers_keep_to_their_trials() -> rows
 -- No half-open breaker has more trials running and passed than it grants.
 select b.breaker_id, b.action
 from holdfast.breaker b
@@ -27,7 +27,7 @@ where b.state = 'h'
 group by b.breaker_id, b.action, b.trials, b.passed
 having count(*) + least(b.passed, b.trials - 1) > b.trials;
 
--- name: quotas_hold
+-- name: quotas_hold() -> rows
 -- No window has more retries than its quota allows.
 select k.quota_id, k.action, k.queue_id
 from holdfast.quota k

@@ -1,4 +1,4 @@
--- name: runs_count_their_nodes
+-- name: runs_count_their_nodes() -> rows
 -- The counters of a run equal those of its nodes: pending, active, failed.
 with recent as materialized (
   select run_id, pending, active, failed
@@ -22,7 +22,7 @@ from recent
 join counted on counted.run_id = recent.run_id
 where (recent.pending, recent.active, recent.failed) is distinct from (counted.pending, counted.active, counted.failed);
 
--- name: a_blocked_node_waits_for_somebody
+-- name: a_blocked_node_waits_for_somebody() -> rows
 -- In an open run, a node is blocked only while one of its upstreams has not ended, or while the run is paused or at its
 -- limit.
 with open as materialized (
@@ -53,7 +53,7 @@ from stands
 left join awaited on awaited.run_id = stands.run_id and awaited.node_no = stands.node_no
 where stands.state = 'blocked' and case when stands.state_code = 'h' then not stands.holds_back else awaited.run_id is null end;
 
--- name: nodes_count_their_upstreams
+-- name: nodes_count_their_upstreams() -> rows
 -- The counters of a blocked node equal those of its upstreams, by how they ended.
 with blocked as materialized (
   select n.run_id, n.node_no, n.pending, n.succeeded, n.skipped, n.failed, s.flow_id
@@ -84,7 +84,7 @@ join counted on counted.run_id = blocked.run_id and counted.node_no = blocked.no
 where (blocked.pending, blocked.succeeded, blocked.skipped, blocked.failed)
   is distinct from (counted.pending, counted.succeeded, counted.skipped, counted.failed);
 
--- name: a_live_node_belongs_to_an_open_run
+-- name: a_live_node_belongs_to_an_open_run() -> rows
 -- A task of a run is one of its nodes or items, in the generation of that node, and its run is open.
 select t.task_id
 from holdfast.live t
@@ -97,7 +97,7 @@ where t.run_id is not null and not (
     or coalesce(n.state = 'm' and t.task_id between n.items_first and n.items_first + n.items - 1, false))
 );
 
--- name: items_are_counted_right
+-- name: items_are_counted_right() -> rows
 -- A node that maps has as many items left as are queued, running or not released yet.
 with mapping as (
   select n.run_id, n.node_no, n.items_pending, n.items, n.items_first, n.items_next, n.items_after
@@ -126,7 +126,7 @@ left join again on again.run_id = m.run_id and again.node_no = m.node_no
 where m.items_pending <> coalesce(live.items, 0)
   + case when m.items_after is null then m.items - m.items_next else coalesce(again.items, 0) end;
 
--- name: a_node_that_maps_has_items_under_way
+-- name: a_node_that_maps_has_items_under_way() -> rows
 -- Unless its run is paused or canceled, a node that maps has a live item: the last one to end releases others, or ends
 -- the node.
 select n.run_id, n.node_no
@@ -135,14 +135,14 @@ join holdfast.run r on r.run_id = n.run_id
 where n.state = 'm' and r.paused_at is null and r.canceled_at is null
   and not exists (select from holdfast.live t where t.task_id between n.items_first and n.items_first + n.items - 1);
 
--- name: a_node_that_runs_a_flow_has_its_run
+-- name: a_node_that_runs_a_flow_has_its_run() -> rows
 -- A node that waits for a child run has one that will answer it.
 select n.run_id, n.node_no
 from holdfast.node n
 left join holdfast.run c on c.run_id = n.child_run_id and c.parent_run_id = n.run_id and c.parent_node = n.node_no
 where n.state = 's' and (c.run_id is null or (c.state <> 'o' and c.is_answered and not c.is_wanted));
 
--- name: ended_children_are_answered
+-- name: ended_children_are_answered() -> rows
 -- Warning: a child run ended more than a minute ago and its end was not applied to the waiting node. See the log of the
 -- maintenance loops.
 select c.run_id, c.parent_run_id
@@ -150,7 +150,7 @@ from holdfast.run c
 where c.parent_run_id is not null and c.state <> 'o' and not c.is_answered
   and c.ended_at < holdfast.instant() - interval '1 minute';
 
--- name: waits_end_at_their_deadline
+-- name: waits_end_at_their_deadline() -> rows
 -- Warning: the deadline of a waiting node passed more than a minute ago and it still waits. See the log of the
 -- maintenance loops.
 select n.run_id, n.node_no

@@ -1,4 +1,5 @@
--- name: list_campaigns
+-- name: list_campaigns(tenant_id, campaign_id?, limit, before?) -> rows
+-- nullable: ended_at, approved_by, resumed_by, newer_than, rests_until
 -- Return campaigns, newest first, or one of them.
 select c.campaign_id, c.name, c.fingerprint, c.state, c.reason, c.started_by, c.started_at, c.changed_by, c.changed_at,
   c.ended_at, c.approved_by, c.resumed_by, c.needs_approval, c.newer_than, c.canary, c.at_once, c.leg, c.total, c.released,
@@ -13,23 +14,25 @@ select c.campaign_id, c.name, c.fingerprint, c.state, c.reason, c.started_by, c.
     order by 1
   ) as queues
 from holdfast.campaign c
-where c.tenant_id = $1 and ($2::int is null or c.campaign_id = $2) and ($4::int is null or c.campaign_id < $4)
+where c.tenant_id = @tenant_id and (@campaign_id::int is null or c.campaign_id = @campaign_id) and (@before::int is null or c.campaign_id < @before)
 order by c.campaign_id desc
-limit $3;
+limit @limit;
 
--- name: plan_campaign
--- Return what a campaign over a group would do, by lane: how many tasks, in which queue under which limits. At most $3
--- dead letters of the group are read, oldest first, after $4. `last_id` is the last of them if there may be more; then
+-- name: plan_campaign(tenant_id, fingerprint, limit, after) -> rows
+-- nullable: action, max_running, starts_per_second, last_id
+-- null with action: queue, is_paused, tasks, nodes, first_seen, last_seen
+-- Return what a campaign over a group would do, by lane: how many tasks, in which queue under which limits. At most @limit
+-- dead letters of the group are read, oldest first, after @after. `last_id` is the last of them if there may be more; then
 -- a row is returned even if none of them can be re-driven.
 with looked as materialized (
   select w.dead_letter_id
   from holdfast.dead_letter w
-  where w.tenant_id = $1 and w.fingerprint = $2 and w.state in ('open', 'ignored') and w.dead_letter_id > $4
+  where w.tenant_id = @tenant_id and w.fingerprint = @fingerprint and w.state in ('open', 'ignored') and w.dead_letter_id > @after
   order by w.dead_letter_id
-  limit $3
+  limit @limit
 ),
 far as materialized (
-  select case when count(*) >= $3 then max(looked.dead_letter_id) end as last_id
+  select case when count(*) >= @limit then max(looked.dead_letter_id) end as last_id
   from looked
 ),
 lanes as materialized (
@@ -49,7 +52,7 @@ select lanes.action, lanes.queue, lanes.is_paused, lanes.max_running, lanes.star
   case when far.last_id is null then lanes.last_seen else (
     select n.opened_at
     from holdfast.dead_letter n
-    where n.tenant_id = $1 and n.fingerprint = $2 and n.state in ('open', 'ignored')
+    where n.tenant_id = @tenant_id and n.fingerprint = @fingerprint and n.state in ('open', 'ignored')
     order by n.dead_letter_id desc
     limit 1
   ) end as last_seen
@@ -58,54 +61,54 @@ left join lanes on true
 where lanes.action is not null or far.last_id is not null
 order by lanes.tasks desc, lanes.action;
 
--- name: group_versions
+-- name: group_versions(tenant_id, fingerprint, silent_seconds) -> row
 -- Return the versions of the workers on which the group failed, and of the present workers of the tenant that can run
 -- its actions.
 select coalesce(array_agg(distinct w.version) filter (where w.worker_id is not null), '{}') as failed_on,
   array(
     select distinct p.version
     from holdfast.worker p
-    where p.tenant_id = $1 and p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => $3)
+    where p.tenant_id = @tenant_id and p.state = 'active' and p.beat_at > holdfast.instant() - make_interval(secs => @silent_seconds)
       and p.actions && (
         select array_agg(distinct l.action)
         from holdfast.dead_letter d
         join holdfast.lane l on l.lane_id = d.lane_id
-        where d.tenant_id = $1 and d.fingerprint = $2
+        where d.tenant_id = @tenant_id and d.fingerprint = @fingerprint
       )
   ) as present
 from holdfast.dead_letter d
 join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 left join holdfast.worker w on w.worker_id = f.worker_id
-where d.tenant_id = $1 and d.fingerprint = $2;
+where d.tenant_id = @tenant_id and d.fingerprint = @fingerprint;
 
--- name: lane_versions
+-- name: lane_versions(lane_ids, silent_seconds, tenant_id) -> rows
 -- Return the versions of the present workers of a tenant that can run the actions of some lanes.
 select distinct w.version
 from holdfast.worker w
-where w.tenant_id = $3 and w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $2)
-  and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any($1::int[]));
+where w.tenant_id = @tenant_id and w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => @silent_seconds)
+  and w.actions && array(select l.action from holdfast.lane l where l.lane_id = any(@lane_ids::int[]));
 
--- name: campaign_state
+-- name: campaign_state(campaign_id) -> value?
 -- Return the state of one campaign.
 select c.state
 from holdfast.campaign c
-where c.campaign_id = $1;
+where c.campaign_id = @campaign_id;
 
--- name: campaign_of_group
+-- name: campaign_of_group(tenant_id, fingerprint) -> row?
 -- Return the open campaign over a group, if there is one.
 select c.campaign_id, c.state
 from holdfast.campaign c
-where c.tenant_id = $1 and c.fingerprint = $2 and c.state not in ('completed', 'aborted');
+where c.tenant_id = @tenant_id and c.fingerprint = @fingerprint and c.state not in ('completed', 'aborted');
 
--- name: group_runs
--- Return some of the runs with re-drivable dead letters of a group, oldest first, and how many there are. At most $4
--- dead letters are read, after $5.
+-- name: group_runs(tenant_id, fingerprint, runs_max, dead_letters_max, after) -> rows
+-- Return some of the runs with re-drivable dead letters of a group, oldest first, and how many there are. At most @dead_letters_max
+-- dead letters are read, after @after.
 with looked as materialized (
   select w.dead_letter_id
   from holdfast.dead_letter w
-  where w.tenant_id = $1 and w.fingerprint = $2 and w.state in ('open', 'ignored') and w.dead_letter_id > $5
+  where w.tenant_id = @tenant_id and w.fingerprint = @fingerprint and w.state in ('open', 'ignored') and w.dead_letter_id > @after
   order by w.dead_letter_id
-  limit $4
+  limit @dead_letters_max
 )
 select d.run_id, (count(*) over ())::int as runs
 from looked
@@ -115,18 +118,18 @@ cross join lateral (
 where d.run_id is not null
 group by d.run_id
 order by d.run_id
-limit $3;
+limit @runs_max;
 
--- name: group_effects
--- Count the effects of the re-drivable tasks of a group, and of those that are re-driven with them ($3): effects with a
+-- name: group_effects(tenant_id, fingerprint, reset_task_ids, limit, after) -> rows
+-- Count the effects of the re-drivable tasks of a group, and of those that are re-driven with them (@reset_task_ids): effects with a
 -- receipt, which a re-drive does not repeat, and effects without an answer, which it may. Some of both can be
--- compensated instead. At most $4 dead letters are read, after $5.
+-- compensated instead. At most @limit dead letters are read, after @after.
 with looked as materialized (
   select w.dead_letter_id
   from holdfast.dead_letter w
-  where w.tenant_id = $1 and w.fingerprint = $2 and w.state in ('open', 'ignored') and w.dead_letter_id > $5
+  where w.tenant_id = @tenant_id and w.fingerprint = @fingerprint and w.state in ('open', 'ignored') and w.dead_letter_id > @after
   order by w.dead_letter_id
-  limit $4
+  limit @limit
 )
 select e.name, count(*) filter (where e.state = 'd' and e.compensated_by is null)::int as receipts,
   count(*) filter (where e.state in ('p', 'u') and e.compensated_by is null)::int as unknown,
@@ -138,8 +141,8 @@ from (
     select d.task_id from holdfast.redrivable_dead_letters d where d.dead_letter_id = looked.dead_letter_id limit 1
   ) d
   union
-  select unnest($3::bigint[])
+  select unnest(@reset_task_ids::bigint[])
 ) t
-join holdfast.effect e on e.tenant_id = $1 and e.task_id = t.task_id
+join holdfast.effect e on e.tenant_id = @tenant_id and e.task_id = t.task_id
 group by e.name
 order by e.name;

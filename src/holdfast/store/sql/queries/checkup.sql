@@ -1,8 +1,8 @@
--- name: durability
+-- name: durability() -> row
 -- Return whether commits of this session survive a crash of the server.
 select current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit;
 
--- name: tenant_role
+-- name: tenant_role() -> row
 -- Return whether the tenant role exists and this role may become it. PostgreSQL 16 separates membership from the right
 -- to SET ROLE.
 select r.oid is not null as has_role,
@@ -15,7 +15,8 @@ select r.oid is not null as has_role,
 from (select) as always
 left join pg_roles r on r.rolname = 'holdfast_tenant';
 
--- name: checkup_server
+-- name: checkup_server() -> row
+-- nullable: oldest_transaction_seconds, oldest_transaction_of, oldest_writer_of, oldest_writer_seconds
 -- Return what the server is and guarantees: version, durability, clock, connections, and whether it cleans up dead
 -- rows.
 select current_setting('server_version') as version, current_setting('server_version_num')::int as version_number,
@@ -54,7 +55,7 @@ select current_setting('server_version') as version, current_setting('server_ver
   (select count(*)::int from pg_prepared_xacts) as prepared_transactions,
   (select count(*)::int from pg_replication_slots where not active) as idle_slots;
 
--- name: checkup_rights
+-- name: checkup_rights() -> row
 -- Return whether this role has the privileges it needs: read and write the hot table, draw ids, begin and drop blocks
 -- (which needs the owner).
 select current_user as role,
@@ -64,14 +65,15 @@ select current_user as role,
   has_sequence_privilege('holdfast.task_id', 'usage') as may_draw_ids,
   pg_has_role((select relowner from pg_class where oid = 'holdfast.body'::regclass), 'member') as is_owner;
 
--- name: checkup_instant
+-- name: checkup_instant() -> row
 -- Return whether the engine's clock is the one that the schema created, and how far it is from the database's own.
 select pg_get_function_sqlbody(p.oid) is not distinct from 'RETURN statement_timestamp()' and p.provolatile = 's' as is_own,
   extract(epoch from holdfast.instant() - statement_timestamp())::double precision as ahead_seconds
 from pg_proc p
 where p.oid = 'holdfast.instant()'::regprocedure;
 
--- name: checkup_walls
+-- name: checkup_walls() -> row
+-- nullable: open_tables
 -- Return whether tenants are separated: every table has row-level security, and the policies let the engine through.
 select not row_security_active('holdfast.live') or exists (
     select
@@ -86,14 +88,15 @@ select not row_security_active('holdfast.live') or exists (
       and not (c.relrowsecurity and c.relforcerowsecurity)
   ) as open_tables;
 
--- name: checkup_sequences
+-- name: checkup_sequences(sequence_share_max) -> rows
 -- Return sequences of the schema that have used more than a share of their numbers, the fullest first.
 select s.sequencename::text as name, s.last_value::double precision / s.max_value as share
 from pg_sequences s
-where s.schemaname = 'holdfast' and s.last_value::double precision / s.max_value > $1::double precision
+where s.schemaname = 'holdfast' and s.last_value::double precision / s.max_value > @sequence_share_max::double precision
 order by share desc, name;
 
--- name: checkup_work
+-- name: checkup_work(silent_seconds) -> row
+-- nullable: oldest_queued_seconds, overdue_seconds, unreaped_seconds, paused
 -- Return whether tasks make progress: workers present, the oldest task that a worker should have claimed, due tasks
 -- that were not promoted, expired leases that were not reaped, and the dead rows of the hot table.
 select
@@ -101,7 +104,7 @@ select
   (
     select count(*)::int
     from holdfast.worker
-    where state = 'active' and beat_at < holdfast.instant() - make_interval(secs => $1)
+    where state = 'active' and beat_at < holdfast.instant() - make_interval(secs => @silent_seconds)
   ) as silent_workers,
   (
     select extract(epoch from holdfast.instant() - min(b.created_at))::double precision

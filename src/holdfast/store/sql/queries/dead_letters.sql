@@ -1,17 +1,17 @@
--- name: dead_groups
+-- name: dead_groups(tenant_id, limit, dead_letters_max, groups_max, scan_rows_max) -> rows
 -- Return unresolved dead letters by fingerprint, the largest group first, each with a sample of its newest dead letter.
--- At most $3 dead letters are counted along an index, group by group. The groups after them are read from the index
--- too, one step each (at most $4), together with the groups of the newest dead letters, and each is counted up to a
--- small bound, so that no group hides another. Of the $2 largest groups at most $5 dead letters are read for states,
+-- At most @dead_letters_max dead letters are counted along an index, group by group. The groups after them are read from the index
+-- too, one step each (at most @groups_max), together with the groups of the newest dead letters, and each is counted up to a
+-- small bound, so that no group hides another. Of the @limit largest groups at most @scan_rows_max dead letters are read for states,
 -- tasks and lanes, divided so that small groups are read whole. A task counts once, however often it failed.
 with recursive counted as materialized (
   select d.fingerprint, count(*) as letters
   from (
     select d.fingerprint
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying')
+    where d.tenant_id = @tenant_id and d.state in ('open', 'retry_requested', 'retrying')
     order by d.fingerprint
-    limit $3
+    limit @dead_letters_max
   ) d
   group by d.fingerprint
 ),
@@ -19,7 +19,7 @@ with recursive counted as materialized (
 cut as materialized (
   select max(counted.fingerprint) as fingerprint
   from counted
-  having sum(counted.letters) >= $3
+  having sum(counted.letters) >= @dead_letters_max
 ),
 steps as (
   select cut.fingerprint, 0 as step
@@ -28,12 +28,12 @@ steps as (
   select (
     select d.fingerprint
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint > steps.fingerprint
+    where d.tenant_id = @tenant_id and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint > steps.fingerprint
     order by d.fingerprint
     limit 1
   ), steps.step + 1
   from steps
-  where steps.fingerprint is not null and steps.step < $4
+  where steps.fingerprint is not null and steps.step < @groups_max
 ),
 behind as materialized (
   select steps.fingerprint
@@ -44,9 +44,9 @@ behind as materialized (
   from (
     select d.fingerprint
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state = 'open' and (select max(step) from steps) >= $4
+    where d.tenant_id = @tenant_id and d.state = 'open' and (select max(step) from steps) >= @groups_max
     order by d.dead_letter_id desc
-    limit $4
+    limit @groups_max
   ) d
   where d.fingerprint > (select cut.fingerprint from cut)
 ),
@@ -55,14 +55,14 @@ sized as materialized (
   from counted
   union all
   select behind.fingerprint, c.letters, c.letters >= share.most
-  from (select greatest($5::bigint / greatest(count(*), 1), 1) as most from behind) share
+  from (select greatest(@scan_rows_max::bigint / greatest(count(*), 1), 1) as most from behind) share
   cross join behind
   cross join lateral (
     select count(*) as letters
     from (
       select
       from holdfast.dead_letter d
-      where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = behind.fingerprint
+      where d.tenant_id = @tenant_id and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = behind.fingerprint
       limit share.most
     ) d
   ) c
@@ -71,7 +71,7 @@ largest as materialized (
   select sized.fingerprint, sized.letters, sized.is_more
   from sized
   order by sized.letters desc, sized.fingerprint
-  limit $2
+  limit @limit
 ),
 -- How many dead letters of a group are read: what is left for it after all smaller groups had theirs.
 level as materialized (
@@ -80,7 +80,7 @@ level as materialized (
     max(s.letters)
   ) as most
   from (
-    select s.letters, s.place, greatest(($5::bigint - (s.so_far - s.letters)) / (s.groups - s.place + 1), 1) as room
+    select s.letters, s.place, greatest((@scan_rows_max::bigint - (s.so_far - s.letters)) / (s.groups - s.place + 1), 1) as room
     from (
       select largest.letters, row_number() over w as place, sum(largest.letters) over w as so_far, count(*) over () as groups
       from largest
@@ -90,7 +90,7 @@ level as materialized (
 ),
 grouped as materialized (
   select largest.fingerprint, largest.letters, largest.is_more or largest.letters > count(*) as is_partial,
-    count(distinct d.task_id) as count,
+    count(distinct d.task_id) as tasks,
     count(*) filter (where d.state = 'open') as open,
     count(*) filter (where d.state = 'retry_requested') as retry_requested,
     count(*) filter (where d.state = 'retrying') as retrying,
@@ -99,13 +99,13 @@ grouped as materialized (
   cross join lateral (
     select d.dead_letter_id, d.task_id, d.lane_id, d.state, d.opened_at
     from holdfast.dead_letter d
-    where d.tenant_id = $1 and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = largest.fingerprint
+    where d.tenant_id = @tenant_id and d.state in ('open', 'retry_requested', 'retrying') and d.fingerprint = largest.fingerprint
     order by d.dead_letter_id desc
     limit (select most from level)
   ) d
   group by largest.fingerprint, largest.letters, largest.is_more
 )
-select g.fingerprint, g.count, g.letters, g.open, g.retry_requested, g.retrying, oldest.opened_at as first_seen,
+select g.fingerprint, g.tasks, g.letters, g.open, g.retry_requested, g.retrying, oldest.opened_at as first_seen,
   g.last_seen, coalesce(f.type, '') as type, coalesce(f.code, '') as code, coalesce(f.message, '') as message, d.cause,
   g.lane_ids, d.task_id, g.is_partial
 from grouped g
@@ -113,46 +113,51 @@ join holdfast.dead_letter d on d.dead_letter_id = g.newest
 cross join lateral (
   select o.opened_at
   from holdfast.dead_letter o
-  where o.tenant_id = $1 and o.state in ('open', 'retry_requested', 'retrying') and o.fingerprint = g.fingerprint
+  where o.tenant_id = @tenant_id and o.state in ('open', 'retry_requested', 'retrying') and o.fingerprint = g.fingerprint
   order by o.dead_letter_id
   limit 1
 ) oldest
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
-order by g.count desc, g.letters desc, g.newest desc;
+order by g.tasks desc, g.letters desc, g.newest desc;
 
--- name: list_letters
+-- name: list_letters(tenant_id, states?, fingerprint?, task_id?, dead_letter_id_max, limit, dead_letter_id?,
+--   with_body, scan_rows_max?, is_unresolved) -> rows
+-- nullable: dead_letter_id, run_id, disposition, disposition_reason, actor, dispatched_at, backoff_seconds,
+--   previous_id, campaign_id, traceback, input, floor
+-- null with dead_letter_id: task_id, state, source_type, source_id, action, queue, attempts, generation,
+--   fingerprint, cause, reason, recovery_options, dispatches, dispatches_max, opened_at, changed_at
 -- Return a page of dead letters, newest first, with their failures; inputs and tracebacks only if requested. Dead
--- letters of a task, of an unresolved group or by id come from an index; otherwise at most $9 of this tenant are read
+-- letters of a task, of an unresolved group or by id come from an index; otherwise at most @scan_rows_max of this tenant are read
 -- (see holdfast.newest_ids), and `floor` is the last of them if that left the page short.
 with looks as materialized (
   select n.id, n.is_edge
-  from holdfast.newest_ids('dead letters', $1, 0, $5, $9, null, $2) n
-  where $9::int is not null
+  from holdfast.newest_ids('dead letters', @tenant_id, 0, @dead_letter_id_max, @scan_rows_max, null, @states) n
+  where @scan_rows_max::int is not null
 ),
 page as materialized (
   (
     select d.*
     from holdfast.dead_letter d
-    where $9::int is null
-      and d.tenant_id = $1 and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
-      and ($4::bigint is null or d.task_id = $4) and d.dead_letter_id < $5
-      and ($7::bigint is null or d.dead_letter_id = $7)
-      and (not $10::boolean or d.state in ('open', 'retry_requested', 'retrying'))
+    where @scan_rows_max::int is null
+      and d.tenant_id = @tenant_id and (@states::text[] is null or d.state = any(@states)) and (@fingerprint::text is null or d.fingerprint = @fingerprint)
+      and (@task_id::bigint is null or d.task_id = @task_id) and d.dead_letter_id < @dead_letter_id_max
+      and (@dead_letter_id::bigint is null or d.dead_letter_id = @dead_letter_id)
+      and (not @is_unresolved::boolean or d.state in ('open', 'retry_requested', 'retrying'))
     order by d.dead_letter_id desc
-    limit $6
+    limit @limit
   )
   union all
   (
     select d.*
     from looks
     cross join lateral (select d.* from holdfast.dead_letter d where d.dead_letter_id = looks.id limit 1) d
-    where not looks.is_edge and d.tenant_id = $1
-      and ($2::text[] is null or d.state = any($2)) and ($3::text is null or d.fingerprint = $3)
-    limit $6
+    where not looks.is_edge and d.tenant_id = @tenant_id
+      and (@states::text[] is null or d.state = any(@states)) and (@fingerprint::text is null or d.fingerprint = @fingerprint)
+    limit @limit
   )
 ),
 looked as materialized (
-  select case when (select count(*) from page) < $6
+  select case when (select count(*) from page) < @limit
     then (select looks.id from looks where looks.is_edge) end as floor
 )
 select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.state, d.source_type, d.source_id, l.action,
@@ -163,8 +168,8 @@ select d.dead_letter_id, d.task_id, coalesce(d.run_id, d.task_id) as run_id, d.s
     else array_remove(d.recovery_options, 'compensate') end as recovery_options, d.disposition,
   d.disposition_reason, d.actor, d.dispatches, d.dispatches_max, d.dispatched_at, d.backoff_seconds, d.opened_at, d.changed_at,
   d.previous_id, d.campaign_id, coalesce(e.tags, b.tags, '{}') as tags, holdfast.instant() as at,
-  case when $8::boolean then f.traceback end as traceback,
-  case when $8::boolean then coalesce(d.input, e.input, b.input) end as input, looked.floor
+  case when @with_body::boolean then f.traceback end as traceback,
+  case when @with_body::boolean then coalesce(d.input, e.input, b.input) end as input, looked.floor
 from looked
 left join page d on true
 left join holdfast.lane l on l.lane_id = d.lane_id
@@ -175,12 +180,13 @@ left join lateral (select b.tags, b.input from holdfast.body b where b.task_id =
 left join lateral (select true as is_possible from holdfast.compensable_effects(d.task_id) limit 1) undo on true
 order by d.dead_letter_id desc;
 
--- name: unresolved_letters
--- Return a page of the unresolved dead letters of one task or group; on demand ($6) also ignored ones.
+-- name: unresolved_letters(tenant_id, task_id?, fingerprint?, after, limit, with_ignored) -> rows
+-- nullable: run_id
+-- Return a page of the unresolved dead letters of one task or group; on demand (@with_ignored) also ignored ones.
 select d.dead_letter_id, d.run_id
 from holdfast.dead_letter d
-where d.tenant_id = $1 and ($2::bigint is null or d.task_id = $2) and ($3::text is null or d.fingerprint = $3)
-  and (d.state in ('open', 'retry_requested', 'retrying') or (d.state = 'ignored' and $6::boolean))
-  and d.dead_letter_id > $4
+where d.tenant_id = @tenant_id and (@task_id::bigint is null or d.task_id = @task_id) and (@fingerprint::text is null or d.fingerprint = @fingerprint)
+  and (d.state in ('open', 'retry_requested', 'retrying') or (d.state = 'ignored' and @with_ignored::boolean))
+  and d.dead_letter_id > @after
 order by d.dead_letter_id
-limit $5;
+limit @limit;

@@ -1,61 +1,65 @@
--- name: read_events
+-- name: read_events(tenant_id, xid, seq, limit, passed_max) -> rows
+-- nullable: kind, task_ids, attempts, detail
+-- null with kind: at
 -- Return events from a batch on, in commit-safe order: nothing of a transaction that is still open, so a reader that
--- stopped at (xid, seq) misses nothing; it skips what it has read of that batch. At most $5 batches of all tenants are
+-- stopped at (xid, seq) misses nothing; it skips what it has read of that batch. At most @passed_max batches of all tenants are
 -- read. A page that is not full ends with a row without a kind, the read limit: the last of those batches, or (is_end)
 -- the last settled one.
 with edge as materialized (
   select e.xid, e.seq, e.is_end
-  from holdfast.event_read_limit($2::text::xid8, $3::bigint, $5) e
+  from holdfast.event_read_limit(@xid::text::xid8, @seq::bigint, @passed_max) e
 )
 (
   select e.xid::text as xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail::text as detail, false as is_end
   from holdfast.event e
-  where e.tenant_id = $1
-    and (e.xid, e.seq) >= ($2::text::xid8, $3::bigint)
+  where e.tenant_id = @tenant_id
+    and (e.xid, e.seq) >= (@xid::text::xid8, @seq::bigint)
     and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
   order by e.xid, e.seq
-  limit $4
+  limit @limit
 )
 union all
 (
   select edge.xid::text, edge.seq, null, null, null, null, null, edge.is_end
   from edge
 )
-limit $4;
+limit @limit;
 
--- name: read_run_events
--- Return events of one run, its nodes and their items, from the next batches of all events, at most $6 of all tenants;
+-- name: read_run_events(run_id, tenant_id, xid, seq, limit, passed_max) -> rows
+-- nullable: xid, node_no, item, detail
+-- null with xid: seq, number, at, kind, task_id, attempt
+-- Return events of one run, its nodes and their items, from the next batches of all events, at most @passed_max of all tenants;
 -- none older than the run. Every row also has the read limit (is_end: the last settled batch), whether the run has
 -- ended, the transaction below which all are settled (horizon), and the one above which none had begun when the run was
 -- read (tail).
 with run as materialized (
-  select r.run_id, r.nodes, r.state::text as state, greatest($3::text::xid8, r.began) as from_xid,
-    case when $3::text::xid8 >= r.began then $4::bigint else 0 end as from_seq
+  select r.run_id, r.nodes, r.state::text as state, greatest(@xid::text::xid8, r.began) as from_xid,
+    case when @xid::text::xid8 >= r.began then @seq::bigint else 0 end as from_seq
   from holdfast.run r
-  where r.run_id = $1 and r.tenant_id = $2
+  where r.run_id = @run_id and r.tenant_id = @tenant_id
 ),
 edge as materialized (
   select e.xid, e.seq, e.is_end
   from run
-  cross join lateral holdfast.event_read_limit(run.from_xid, run.from_seq, $6) e
+  cross join lateral holdfast.event_read_limit(run.from_xid, run.from_seq, @passed_max) e
 ),
 page as materialized (
   select e.xid, e.seq, e.at, e.kind, e.task_ids, e.attempts, e.detail
   from holdfast.event e
-  where e.tenant_id = $2
+  where e.tenant_id = @tenant_id
     and (e.xid, e.seq) >= ((select run.from_xid from run), (select run.from_seq from run))
     and (e.xid, e.seq) <= ((select edge.xid from edge), (select edge.seq from edge))
   order by e.xid, e.seq
-  limit $5
+  limit @limit
 ),
 last as materialized (
   select page.xid, page.seq, false as is_end
   from page
-  where (select count(*) from page) >= $5
+  where (select count(*) from page) >= @limit
   union all
   select edge.xid, edge.seq, edge.is_end
   from edge
-  where (select count(*) from page) < $5
+  where (select count(*) from page) < @limit
   order by xid desc, seq desc
   limit 1
 ),
@@ -83,37 +87,38 @@ cross join last
 left join events on true
 order by events.xid, events.seq, events.number;
 
--- name: add_notes
+-- name: add_notes(task_ids, attempts, lease_tokens, kinds, details) -> nothing
 -- Store the notes of running attempts, if their lease is still valid.
 insert into holdfast.note (task_id, attempt, tenant_id, kind, detail)
 select g.task_id, g.attempt, t.tenant_id, g.kind, g.detail::jsonb
-from unnest($1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[]) with ordinality
+from unnest(@task_ids::bigint[], @attempts::int[], @lease_tokens::uuid[], @kinds::text[], @details::text[]) with ordinality
   as g (task_id, attempt, lease_token, kind, detail, n)
 join holdfast.live t
   on t.task_id = g.task_id and t.attempt = g.attempt and t.lease_token = g.lease_token and t.state = 'r'
-where t.task_id = any($1::bigint[])
+where t.task_id = any(@task_ids::bigint[])
 order by g.n;
 
--- name: read_notes
+-- name: read_notes(task_id, tenant_id, limit, attempt?, after_attempt, after_seq) -> rows
 -- Return the notes of the attempts of a task, in order.
 select attempt, seq, at, kind, detail::text as detail
 from holdfast.note
-where task_id = $1 and tenant_id = $2 and ($4::int is null or attempt = $4) and (attempt, seq) > ($5::int, $6::bigint)
+where task_id = @task_id and tenant_id = @tenant_id and (@attempt::int is null or attempt = @attempt) and (attempt, seq) > (@after_attempt::int, @after_seq::bigint)
 order by attempt, seq
-limit $3;
+limit @limit;
 
--- name: event_tail
+-- name: event_tail() -> value?
 -- Return the cursor after all events that are settled now: a reader that starts here sees only later ones.
 select e.xid::text || ':' || e.seq
 from holdfast.event_read_limit(holdfast.event_position(pg_snapshot_xmin(pg_current_snapshot())), 0, 1) e;
 
--- name: log_lines
+-- name: log_lines(task_ids, attempts) -> rows
+-- nullable: type, code, message, sentence
 -- Return what a line of the live log shows about each (task, attempt): its action, the duration of the attempt, how it
 -- failed; for a run, its flow.
 select g.task_id, g.attempt, coalesce(l.action, w.flow) as action,
   extract(epoch from coalesce(f.ended_at - f.started_at, a.ended_at - a.started_at))::double precision as took_seconds,
   f.type, f.code, f.message, f.sentence
-from unnest($1::bigint[], $2::int[]) as g (task_id, attempt)
+from unnest(@task_ids::bigint[], @attempts::int[]) as g (task_id, attempt)
 left join holdfast.failure f on f.task_id = g.task_id and f.attempt = g.attempt
 left join holdfast.attempt a on a.task_id = g.task_id and a.attempt = g.attempt
 left join holdfast.ended e on e.task_id = g.task_id

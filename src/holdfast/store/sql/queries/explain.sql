@@ -1,4 +1,9 @@
--- name: explain_task
+-- name: explain_task(task_id, tenant_id) -> row?
+-- nullable: worker_id, due_at, started_at, ended_at, lease_expires_at, cancel_at, actor, reason, run_id, node_no,
+--   item_no, snapshot_id, timeout_seconds, worker_name, worker_version, worker_state, worker_beat_at,
+--   worker_ended_at, failure_attempt, failure_retry_at, progress, unknown_effects, undone_effects
+-- null with failure_attempt: failure_state, code, type, message, failure_reason, rule, sentence, failure_ended_at,
+--   failure_class
 -- Return the state of one task, its worker or queue, and how its last failed attempt ended. A live row wins over older
 -- ends; a completion counts only in the current generation of its node. A node without a task of its own is not found
 -- here.
@@ -6,8 +11,8 @@ with place as materialized (
   select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, s.lane_ids[w.node_no + 1] as lane_id,
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
     coalesce(n.generation, 1) as generation
-  from holdfast.locate_task($1) w
-  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+  from holdfast.locate_task(@task_id) w
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = @tenant_id
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 ),
@@ -22,13 +27,13 @@ stand as (
     t.started_at, null::timestamptz as ended_at, t.lease_expires_at, t.cancel_at, t.cancel_actor as actor,
     t.cancel_reason as reason, 0 as output_bytes
   from holdfast.live t
-  where t.task_id = $1 and t.tenant_id = $2
+  where t.task_id = @task_id and t.tenant_id = @tenant_id
   union all
   select case e.state when 'f' then 'failed' else 'canceled' end, e.lane_id, e.policy_id, null, e.priority, e.attempt,
     e.retries, e.max_retries, e.losses, e.max_losses, e.generation, e.created_at, null, null, e.ended_at, null, null,
     e.actor, e.reason, 0
   from holdfast.ended e
-  where e.task_id = $1 and e.tenant_id = $2
+  where e.task_id = @task_id and e.tenant_id = @tenant_id
   union all
   select 'completed', coalesce(b.lane_id, w.lane_id), p.policy_id, a.worker_id, coalesce(b.priority, w.priority),
     a.attempt, 0, p.max_retries, 0, p.max_losses, a.generation, coalesce(b.created_at, w.created_at), null, a.started_at,
@@ -37,7 +42,7 @@ stand as (
   left join holdfast.body b on b.task_id = a.task_id
   left join place w on true
   join holdfast.policy p on p.policy_id = coalesce(b.policy_id, w.policy_id)
-  where a.task_id = $1 and a.tenant_id = $2 and a.state = 'c'
+  where a.task_id = @task_id and a.tenant_id = @tenant_id and a.state = 'c'
     and (b.task_id is not null or w.item_no is not null or a.generation = w.generation)
 )
 select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant() as at, l.action, l.queue_id, q.name as queue, p.timeout_seconds,
@@ -49,14 +54,14 @@ select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant(
   (
     select n.detail::text
     from holdfast.note n
-    where n.task_id = $1 and n.attempt = stand.attempt and n.kind = 'progress'
+    where n.task_id = @task_id and n.attempt = stand.attempt and n.kind = 'progress'
     order by n.seq desc
     limit 1
   ) as progress,
   (
     select array_agg(e.name || coalesce(' (' || e.user_key || ')', '') order by e.sent_at, e.key)
     from holdfast.effect e
-    where e.task_id = $1 and holdfast.effect_state(e) = 'unknown' and e.compensated_by is null
+    where e.task_id = @task_id and holdfast.effect_state(e) = 'unknown' and e.compensated_by is null
   ) as unknown_effects,
   (
     select array_agg(
@@ -64,7 +69,7 @@ select stand.*, w.run_id, w.node_no, w.item_no, w.snapshot_id, holdfast.instant(
       order by e.sent_at, e.key
     )
     from holdfast.effect e
-    where e.task_id = $1 and e.compensated_by is not null
+    where e.task_id = @task_id and e.compensated_by is not null
   ) as undone_effects
 from stand
 join holdfast.lane l on l.lane_id = stand.lane_id
@@ -75,13 +80,15 @@ left join place w on true
 left join lateral (
   select *
   from holdfast.failure f
-  where f.task_id = $1
+  where f.task_id = @task_id
   order by f.attempt desc
   limit 1
 ) f on true
 limit 1;
 
--- name: explain_letters
+-- name: explain_letters(task_id, tenant_id) -> rows
+-- nullable: next_at, campaign_id
+-- null with campaign_id: campaign_name, campaign_state
 -- Return the unresolved dead letters of a task: the newest in progress, the newest ignored, the newest open; each with
 -- the campaign that released it, or that works on its group.
 select distinct on (d.kind) d.dead_letter_id, d.state, d.disposition, d.disposition_reason, d.actor, d.dispatches, d.dispatches_max,
@@ -90,7 +97,7 @@ select distinct on (d.kind) d.dead_letter_id, d.state, d.disposition, d.disposit
 from (
   select d.*, case d.state when 'open' then 3 when 'ignored' then 2 else 1 end as kind
   from holdfast.dead_letter d
-  where d.task_id = $1 and d.tenant_id = $2 and d.state <> 'resolved'
+  where d.task_id = @task_id and d.tenant_id = @tenant_id and d.state <> 'resolved'
 ) d
 left join holdfast.campaign c on case
   when d.campaign_id is not null then c.campaign_id = d.campaign_id
@@ -99,21 +106,26 @@ left join holdfast.campaign c on case
 end
 order by d.kind, d.dead_letter_id desc;
 
--- name: locate_task
+-- name: locate_task(task_id, tenant_id) -> row?
+-- nullable: node_no
 -- Return the run and node of an id; a run's own id has no node.
 select r.run_id, w.node_no
 from (
-  select w.run_id, w.node_no from holdfast.locate_task($1) w where w.item_no is null
+  select w.run_id, w.node_no from holdfast.locate_task(@task_id) w where w.item_no is null
   union all
-  select r.run_id, null from holdfast.run r where r.run_id = $1
+  select r.run_id, null from holdfast.run r where r.run_id = @task_id
 ) w
-join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2;
+join holdfast.run r on r.run_id = w.run_id and r.tenant_id = @tenant_id;
 
--- name: explain_wait
+-- name: explain_wait(lane_id, task_id, priority, limit, silent_seconds) -> row?
+-- nullable: paused_at, paused_by, paused_reason, max_running, starts_per_second, starts_room, tenant_max_running,
+--   last_name, last_version, last_state, last_beat_at, last_ended_at, elsewhere_name, elsewhere_version,
+--   elsewhere_state, elsewhere_beat_at, elsewhere_queues, carrier_away_since
+-- null with carrier_away_since: carrier, carrier_detail
 -- Return what a queued or delayed task waits for: the pause and limits of its queue, the workers that can run it and
 -- how busy they are, the last such worker, and how many tasks of its lane come first (counted up to a bound).
 with crew as materialized (
-  select w.*, w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => $5) as is_live,
+  select w.*, w.state = 'active' and w.beat_at > holdfast.instant() - make_interval(secs => @silent_seconds) as is_live,
     w.queues is null or q.name = any(w.queues) as is_serving,
     (
       select count(*)
@@ -123,7 +135,7 @@ with crew as materialized (
   from holdfast.lane l
   join holdfast.queue q on q.queue_id = l.queue_id
   join holdfast.worker w on w.tenant_id = l.tenant_id and l.action = any(w.actions)
-  where l.lane_id = $1
+  where l.lane_id = @lane_id
     and (w.state in ('active', 'draining') or w.worker_id in (
       select g.worker_id
       from holdfast.worker g
@@ -159,8 +171,8 @@ select q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_se
     from (
       select
       from holdfast.live t
-      where t.state = 'q' and t.lane_id = $1 and (t.priority, t.task_id) < ($3::smallint, $2::bigint)
-      limit $4
+      where t.state = 'q' and t.lane_id = @lane_id and (t.priority, t.task_id) < (@priority::smallint, @task_id::bigint)
+      limit @limit
     ) a
   ) as ahead,
   wake.carrier, wake.away_since as carrier_away_since, wake.away_detail as carrier_detail
@@ -181,4 +193,4 @@ left join lateral (
   where is_live and not is_serving
   limit 1
 ) elsewhere on true
-where own.lane_id = $1;
+where own.lane_id = @lane_id;

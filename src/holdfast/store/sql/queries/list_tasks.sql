@@ -1,6 +1,9 @@
--- name: find_tasks
--- Return a page of tasks that have a row of their own, newest first, with ids from $8 to before $5. Each branch reads
--- at most $7 rows of this tenant (attempts $10), however few of them match, and a branch whose states were not
+-- name: find_tasks(tenant_id, states?, lane_ids?, tag?, task_id_max, limit, scan_rows_max, task_id_min, live_codes,
+--   scan_completed_max) -> rows
+-- nullable: task_id, run_id, node_no, floor
+-- null with task_id: state, attempt
+-- Return a page of tasks that have a row of their own, newest first, with ids from @task_id_min to before @task_id_max. Each branch reads
+-- at most @scan_rows_max rows of this tenant (attempts @scan_completed_max), however few of them match, and a branch whose states were not
 -- requested reads nothing (see holdfast.newest_ids). Queued tasks have no index by tenant: they are found among the
 -- newest of all, or else lane by lane, from each lane as many as the page shows, or with a tag its share of the rows to
 -- read. `floor` is the id above which all branches have read; what is below is left for the next page. Values that join
@@ -9,54 +12,54 @@
 with lanes as materialized (
   select l.lane_id
   from holdfast.lane l
-  where l.tenant_id = $1 and ($3::int[] is null or l.lane_id = any($3))
+  where l.tenant_id = @tenant_id and (@lane_ids::int[] is null or l.lane_id = any(@lane_ids))
 ),
 looks as materialized (
   select 'queued' as kind, n.id, n.number, n.is_edge
-  from holdfast.newest_ids('queued', $1, $8, $5, $7, $3) n
-  where $2::text[] is null or 'queued' = any($2)
+  from holdfast.newest_ids('queued', @tenant_id, @task_id_min, @task_id_max, @scan_rows_max, @lane_ids) n
+  where @states::text[] is null or 'queued' = any(@states)
   union all
   select 'held', n.id, n.number, n.is_edge
-  from holdfast.newest_ids('running', $1, $8, $5, $7, $3) n
-  where 'r' = any($9::text[])
+  from holdfast.newest_ids('running', @tenant_id, @task_id_min, @task_id_max, @scan_rows_max, @lane_ids) n
+  where 'r' = any(@live_codes::text[])
   union all
   select 'held', n.id, n.number, n.is_edge
-  from holdfast.newest_ids('waiting', $1, $8, $5, $7, $3) n
-  where $9::text[] && array['v', 'w']
+  from holdfast.newest_ids('waiting', @tenant_id, @task_id_min, @task_id_max, @scan_rows_max, @lane_ids) n
+  where @live_codes::text[] && array['v', 'w']
   union all
   select 'over', n.id, n.number, n.is_edge
   from holdfast.newest_ids(
-    'ended', $1, $8, $5, $7, $3,
-    case when $2::text[] is not null then array(
-      select case g.state when 'failed' then 'f' else 'x' end from unnest($2) as g (state) where g.state in ('failed', 'canceled')
+    'ended', @tenant_id, @task_id_min, @task_id_max, @scan_rows_max, @lane_ids,
+    case when @states::text[] is not null then array(
+      select case g.state when 'failed' then 'f' else 'x' end from unnest(@states) as g (state) where g.state in ('failed', 'canceled')
     ) end
   ) n
-  where $2::text[] is null or $2 && array['failed', 'canceled']
+  where @states::text[] is null or @states && array['failed', 'canceled']
   union all
   select 'done', n.id, n.number, n.is_edge
-  from holdfast.newest_ids('completed', $1, $8, $5, $10) n
-  where $2::text[] is null or 'completed' = any($2)
+  from holdfast.newest_ids('completed', @tenant_id, @task_id_min, @task_id_max, @scan_completed_max) n
+  where @states::text[] is null or 'completed' = any(@states)
 ),
 newest as materialized (
   select t.task_id, 'queued' as state, t.attempt, t.run_id, t.node_no
   from looks
   cross join lateral (select t.* from holdfast.live t where t.task_id = looks.id limit 1) t
-  left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
-  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
+  left join lateral (select b.tags from holdfast.body b where @tag::text is not null and b.task_id = t.task_id limit 1) b on true
+  left join lateral (select r.tags from holdfast.run r where @tag::text is not null and r.run_id = t.run_id limit 1) r on true
   where looks.kind = 'queued' and not looks.is_edge
-    and t.state = 'q' and t.tenant_id = $1
-    and ($3::int[] is null or t.lane_id = any($3))
-    and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
-  limit $6
+    and t.state = 'q' and t.tenant_id = @tenant_id
+    and (@lane_ids::int[] is null or t.lane_id = any(@lane_ids))
+    and (@tag::text is null or @tag = any(b.tags) or @tag = any(r.tags))
+  limit @limit
 ),
 share as materialized (
-  select case when $4::text is null then $6::bigint else greatest($7 / greatest(count(*), 1), 1) end as most
+  select case when @tag::text is null then @limit::bigint else greatest(@scan_rows_max / greatest(count(*), 1), 1) end as most
   from lanes
 ),
 -- If the read reached no edge, there are no other queued tasks. With a tag, a tenant that has many of the newest tasks
 -- finds more there.
 ways as materialized (
-  select coalesce(bool_or(looks.is_edge), false) and ($4::text is null or count(*) filter (where not looks.is_edge) * 2 < $7)
+  select coalesce(bool_or(looks.is_edge), false) and (@tag::text is null or count(*) filter (where not looks.is_edge) * 2 < @scan_rows_max)
     as is_long
   from looks
   where looks.kind = 'queued'
@@ -68,11 +71,11 @@ walked as materialized (
   cross join lateral (
     select t.task_id, t.attempt, t.run_id, t.node_no
     from holdfast.live t
-    where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < $5 and t.task_id >= $8
+    where t.state = 'q' and t.lane_id = lanes.lane_id and t.priority = p.priority and t.task_id < @task_id_max and t.task_id >= @task_id_min
     order by t.task_id desc
     limit (select share.most from share)
   ) t
-  where ($2::text[] is null or 'queued' = any($2)) and (select count(*) from newest) < $6
+  where (@states::text[] is null or 'queued' = any(@states)) and (select count(*) from newest) < @limit
     and (select ways.is_long from ways)
 ),
 queued as materialized (
@@ -82,11 +85,11 @@ queued as materialized (
   (
     select t.task_id, 'queued', t.attempt, t.run_id, t.node_no
     from walked t
-    left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
-    left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
-    where $4::text is null or $4 = any(b.tags) or $4 = any(r.tags)
+    left join lateral (select b.tags from holdfast.body b where @tag::text is not null and b.task_id = t.task_id limit 1) b on true
+    left join lateral (select r.tags from holdfast.run r where @tag::text is not null and r.run_id = t.run_id limit 1) r on true
+    where @tag::text is null or @tag = any(b.tags) or @tag = any(r.tags)
     order by t.task_id desc
-    limit $6
+    limit @limit
   )
 ),
 open_tasks as materialized (
@@ -94,26 +97,26 @@ open_tasks as materialized (
     case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end as state
   from looks
   cross join lateral (select t.* from holdfast.live t where t.task_id = looks.id limit 1) t
-  left join lateral (select b.tags from holdfast.body b where $4::text is not null and b.task_id = t.task_id limit 1) b on true
-  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = t.run_id limit 1) r on true
+  left join lateral (select b.tags from holdfast.body b where @tag::text is not null and b.task_id = t.task_id limit 1) b on true
+  left join lateral (select r.tags from holdfast.run r where @tag::text is not null and r.run_id = t.run_id limit 1) r on true
   where looks.kind = 'held' and not looks.is_edge
-    and t.state <> 'q' and t.state = any($9::text[]::"char"[]) and t.tenant_id = $1
-    and ($2::text[] is null
-      or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any($2)
-      or ('delayed' = any($2) and t.state = 'w' and not t.is_retrying))
-    and ($3::int[] is null or t.lane_id = any($3))
-    and ($4::text is null or $4 = any(b.tags) or $4 = any(r.tags))
+    and t.state <> 'q' and t.state = any(@live_codes::text[]::"char"[]) and t.tenant_id = @tenant_id
+    and (@states::text[] is null
+      or case when t.state = 'r' then 'running' when t.is_retrying then 'retrying' else 'queued' end = any(@states)
+      or ('delayed' = any(@states) and t.state = 'w' and not t.is_retrying))
+    and (@lane_ids::int[] is null or t.lane_id = any(@lane_ids))
+    and (@tag::text is null or @tag = any(b.tags) or @tag = any(r.tags))
 ),
 ended_tasks as materialized (
   select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end as state, e.attempt, e.run_id, e.node_no
   from looks
   cross join lateral (select e.* from holdfast.ended e where e.task_id = looks.id limit 1) e
-  left join lateral (select r.tags from holdfast.run r where $4::text is not null and r.run_id = e.run_id limit 1) r on true
-  where looks.kind = 'over' and not looks.is_edge and e.tenant_id = $1
-    and ($2::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any($2))
-    and ($3::int[] is null or e.lane_id = any($3))
-    and ($4::text is null or $4 = any(e.tags) or $4 = any(r.tags))
-  limit $6
+  left join lateral (select r.tags from holdfast.run r where @tag::text is not null and r.run_id = e.run_id limit 1) r on true
+  where looks.kind = 'over' and not looks.is_edge and e.tenant_id = @tenant_id
+    and (@states::text[] is null or case e.state when 'f' then 'failed' else 'canceled' end = any(@states))
+    and (@lane_ids::int[] is null or e.lane_id = any(@lane_ids))
+    and (@tag::text is null or @tag = any(e.tags) or @tag = any(r.tags))
+  limit @limit
 ),
 done as materialized (
   select a.task_id, 'completed' as state, a.attempt, w.run_id, w.node_no
@@ -141,18 +144,18 @@ done as materialized (
     limit 1
   ) w on true
   where looks.kind = 'done' and not looks.is_edge
-    and a.state = 'c' and a.tenant_id = $1
+    and a.state = 'c' and a.tenant_id = @tenant_id
     and (b.lane_id is not null or w.item_no is not null or w.generation = a.generation)
-    and ($3::int[] is null or coalesce(b.lane_id, w.lane_id) = any($3))
-    and ($4::text is null or $4 = any(b.tags) or $4 = any(w.tags))
-  limit $6
+    and (@lane_ids::int[] is null or coalesce(b.lane_id, w.lane_id) = any(@lane_ids))
+    and (@tag::text is null or @tag = any(b.tags) or @tag = any(w.tags))
+  limit @limit
 ),
 looked as materialized (
   select greatest(
     (select max(looks.id) from looks where looks.is_edge and looks.kind <> 'queued'),
     -- With a tag, use whichever way read further: among the newest of all, or along the lanes. Without one nothing was
     -- left out.
-    case when $4::text is not null and (select count(*) from newest) < $6
+    case when @tag::text is not null and (select count(*) from newest) < @limit
       then least(
         (select looks.id from looks where looks.kind = 'queued' and looks.is_edge),
         case when (select ways.is_long from ways)
@@ -186,25 +189,28 @@ left join lateral (
   ) found
   where found.task_id >= coalesce(looked.floor, 0)
   order by found.task_id desc
-  limit $6
+  limit @limit
 ) found on true
 order by found.task_id desc;
 
--- name: find_nodes
+-- name: find_nodes(tenant_id, labels?, lane_ids?, tag?, task_id_max, limit, scan_rows_max, scan_runs_max, task_id_min)
+--   -> rows
+-- nullable: task_id, run_id, node_no, floor
+-- null with task_id: state, attempt
 -- Like find_tasks, for nodes without a row of their own among tasks: stored nodes and nodes that have not begun. At
--- most $7 stored nodes and $8 runs of this tenant are read, with ids from $9 to before $5.
+-- most @scan_rows_max stored nodes and @scan_runs_max runs of this tenant are read, with ids from @task_id_min to before @task_id_max.
 with looks as materialized (
   select 'taskless' as kind, n.id, n.number, n.is_edge
-  from holdfast.newest_ids('taskless', $1, $9, $5, $7) n
-  where $2::text[] is null or $2 && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running']
+  from holdfast.newest_ids('taskless', @tenant_id, @task_id_min, @task_id_max, @scan_rows_max) n
+  where @labels::text[] is null or @labels && array['skipped', 'upstream_failed', 'completed', 'failed', 'canceled', 'running']
   union all
   select 'run', n.id, 0, n.is_edge
-  from holdfast.newest_ids('open runs', $1, $9, $5, $8) n
-  where $2::text[] is null or $2 && array['blocked', 'canceled']
+  from holdfast.newest_ids('open runs', @tenant_id, @task_id_min, @task_id_max, @scan_runs_max) n
+  where @labels::text[] is null or @labels && array['blocked', 'canceled']
   union all
   select 'run', n.id, 0, n.is_edge
-  from holdfast.newest_ids('failed runs', $1, $9, $5, $8) n
-  where $2::text[] is null or 'canceled' = any($2)
+  from holdfast.newest_ids('failed runs', @tenant_id, @task_id_min, @task_id_max, @scan_runs_max) n
+  where @labels::text[] is null or 'canceled' = any(@labels)
 ),
 bare as materialized (
   select n.task_id, n.label as state, n.attempt, n.run_id, n.node_no
@@ -218,16 +224,16 @@ bare as materialized (
     ) n
     where looks.kind = 'taskless' and not looks.is_edge
   ) n
-  where n.tenant_id = $1 and n.task_id < $5
-    and ($2::text[] is null or n.label = any($2))
-    and (($3::int[] is null and $4::text is null) or exists (
+  where n.tenant_id = @tenant_id and n.task_id < @task_id_max
+    and (@labels::text[] is null or n.label = any(@labels))
+    and ((@lane_ids::int[] is null and @tag::text is null) or exists (
       select
       from holdfast.run r
       join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
-      where r.run_id = n.run_id and ($3::int[] is null or s.lane_ids[n.node_no + 1] = any($3))
-        and ($4::text is null or $4 = any(r.tags))
+      where r.run_id = n.run_id and (@lane_ids::int[] is null or s.lane_ids[n.node_no + 1] = any(@lane_ids))
+        and (@tag::text is null or @tag = any(r.tags))
     ))
-  limit $6
+  limit @limit
 ),
 blocked as materialized (
   select r.run_id + 1 + n.node_no as task_id, case when r.canceled_at is null then 'blocked' else 'canceled' end as state,
@@ -243,7 +249,7 @@ blocked as materialized (
     select g.node_no, coalesce(m.attempt, 0) as attempt
     from (
       select d.node_no, r.run_id + 1 + d.node_no as task_id
-      from generate_series(least(r.nodes::bigint, $5::bigint - r.run_id - 1)::int - 1, 0, -1) as d (node_no)
+      from generate_series(least(r.nodes::bigint, @task_id_max::bigint - r.run_id - 1)::int - 1, 0, -1) as d (node_no)
       offset 0
     ) g
     left join lateral (
@@ -262,14 +268,14 @@ blocked as materialized (
     ) a on true
     where (m.state is null or m.state in ('b', 'h', 'r'))
       and t.is_there is null and e.is_there is null and a.is_there is null
-      and ($3::int[] is null or s.lane_ids[g.node_no + 1] = any($3))
-    limit $6
+      and (@lane_ids::int[] is null or s.lane_ids[g.node_no + 1] = any(@lane_ids))
+    limit @limit
   ) n
-  where r.tenant_id = $1 and r.state <> 'f'
-    and ($2::text[] is null or case when r.canceled_at is null then 'blocked' else 'canceled' end = any($2))
+  where r.tenant_id = @tenant_id and r.state <> 'f'
+    and (@labels::text[] is null or case when r.canceled_at is null then 'blocked' else 'canceled' end = any(@labels))
     and (r.canceled_at is not null or r.pending > r.active)
-    and ($4::text is null or $4 = any(r.tags))
-  limit $6
+    and (@tag::text is null or @tag = any(r.tags))
+  limit @limit
 ),
 looked as materialized (
   select max(looks.id + case looks.kind when 'taskless' then 1 + looks.number else 0 end) as floor
@@ -287,15 +293,16 @@ left join lateral (
   ) found
   where found.task_id >= coalesce(looked.floor, 0)
   order by found.task_id desc
-  limit $6
+  limit @limit
 ) found on true
 order by found.task_id desc;
 
--- name: fill_tasks
+-- name: fill_tasks(task_ids, states, attempts, run_ids[?], node_nos[?]) -> rows
+-- nullable: key, started_at, ended_at, due_at, next_retry_at, worker, code, type, message, run_id, node
 -- Return names, times and last failures of the found tasks; a definition is read once for all rows of its snapshot.
 with page as materialized (
   select *
-  from unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[], $5::int[]) as g (task_id, state, attempt, run_id, node_no)
+  from unnest(@task_ids::bigint[], @states::text[], @attempts::int[], @run_ids::bigint[], @node_nos::int[]) as g (task_id, state, attempt, run_id, node_no)
 ),
 placed as materialized (
   select page.*, r.snapshot_id, r.created_at, r.tags, r.priority
@@ -350,7 +357,7 @@ left join lateral (
 ) f on true
 order by page.task_id desc;
 
--- name: block_of
+-- name: block_of(tenant_id, place) -> row?
 -- Return the newest block that has rows of a tenant before an id, and where in it the ids of spans begin.
 select b.first_id, b.middle_id, b.last_id
-from holdfast.previous_block($1, $2) b;
+from holdfast.previous_block(@tenant_id, @place) b;

@@ -1,22 +1,25 @@
--- name: find_lanes
+-- name: find_lanes(tenant_id, name?, action?) -> rows
 -- Return the lanes of a queue, of an action, or of both.
 select l.lane_id
 from holdfast.lane l
 join holdfast.queue q on q.queue_id = l.queue_id
-where l.tenant_id = $1
-  and ($2::text is null or q.name = $2)
-  and ($3::text is null or l.action = $3);
+where l.tenant_id = @tenant_id
+  and (@name::text is null or q.name = @name)
+  and (@action::text is null or l.action = @action);
 
--- name: show_task
+-- name: show_task(task_id, tenant_id) -> row?
+-- nullable: retries, losses, started_at, ended_at, due_at, lease_expires_at, cancel_at, actor, reason, key, tags,
+--   original_task_id, input, output, run_id, item_no, is_past
+-- null with run_id: node_no, snapshot_id
 -- Return one task in full. A live row wins over older ends; a completion counts only in the current generation of its
 -- node.
 with place as materialized (
   select w.run_id, w.node_no, w.item_no, r.snapshot_id, r.created_at, r.tags, s.lane_ids[w.node_no + 1] as lane_id,
     s.policy_ids[w.node_no + 1] as policy_id, coalesce(r.priority, s.priorities[w.node_no + 1]) as priority,
     coalesce(n.generation, 1) as generation,
-    w.item_no is not null and n.items_first is distinct from $1::bigint - w.item_no as is_past
-  from holdfast.locate_task($1) w
-  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+    w.item_no is not null and n.items_first is distinct from @task_id::bigint - w.item_no as is_past
+  from holdfast.locate_task(@task_id) w
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = @tenant_id
   join holdfast.snapshot s on s.snapshot_id = r.snapshot_id
   left join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 )
@@ -31,7 +34,7 @@ from (
   from holdfast.live t
   left join holdfast.body b on b.task_id = t.task_id
   left join place w on true
-  where t.task_id = $1 and t.tenant_id = $2
+  where t.task_id = @task_id and t.tenant_id = @tenant_id
   union all
   select 2, e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, e.lane_id, e.policy_id, e.attempt, e.retries,
     e.losses, e.max_retries, e.max_losses, e.generation, e.priority, coalesce(w.created_at, e.created_at), null, e.ended_at,
@@ -39,7 +42,7 @@ from (
     (select b.original_task_id from holdfast.body b where b.task_id = e.task_id), e.input, null
   from holdfast.ended e
   left join place w on true
-  where e.task_id = $1 and e.tenant_id = $2
+  where e.task_id = @task_id and e.tenant_id = @tenant_id
   union all
   select 3, a.task_id, 'completed', coalesce(b.lane_id, w.lane_id), p.policy_id, a.attempt, null, null, p.max_retries,
     p.max_losses, a.generation, coalesce(b.priority, w.priority), coalesce(b.created_at, w.created_at), a.started_at,
@@ -48,7 +51,7 @@ from (
   left join holdfast.body b on b.task_id = a.task_id
   left join place w on true
   join holdfast.policy p on p.policy_id = coalesce(b.policy_id, w.policy_id)
-  where a.task_id = $1 and a.tenant_id = $2 and a.state = 'c'
+  where a.task_id = @task_id and a.tenant_id = @tenant_id and a.state = 'c'
     and (b.task_id is not null or w.item_no is not null or a.generation = w.generation)
   union all
   select 4, n.task_id, n.state, n.lane_id, n.policy_id, n.attempt, null, null, p.max_retries, p.max_losses, n.generation,
@@ -69,7 +72,7 @@ from (
   cross join lateral (
     select f.*
     from holdfast.failure f
-    where f.task_id = $1 and w.is_past
+    where f.task_id = @task_id and w.is_past
     order by f.attempt desc
     limit 1
   ) f
@@ -79,36 +82,38 @@ left join place w on true
 order by t.rank
 limit 1;
 
--- name: show_attempts
+-- name: show_attempts(task_id, tenant_id) -> rows
+-- nullable: ended_at, code, type, message, traceback, decision, reason, rule, sentence, retry_at, failure_class
 -- Return every attempt of a task, in order, the running one last.
 select a.attempt, case a.state when 'c' then 'completed' when 'x' then 'canceled' else 'released' end as state, w.name as worker,
   holdfast.dispatched_at(a.task_id, a.attempt, a.started_at) as dispatched_at, a.started_at, a.ended_at, null::text as code, null::text as type, null::text as message, null::text as traceback,
   null::text as decision, null::text as reason, null::text as rule, null::text as sentence, null::timestamptz as retry_at, null::text as failure_class
 from holdfast.attempt a
 left join holdfast.worker w on w.worker_id = a.worker_id
-where a.task_id = $1 and a.tenant_id = $2
+where a.task_id = @task_id and a.tenant_id = @tenant_id
 union all
 select f.attempt, case f.state when 'f' then 'failed' when 't' then 'timed_out' else 'lost' end, w.name,
   holdfast.dispatched_at(f.task_id, f.attempt, f.started_at), f.started_at, f.ended_at, f.code, f.type, f.message, f.traceback, f.decision, f.reason, f.rule, f.sentence, f.retry_at, coalesce(f.class, f.reason)
 from holdfast.failure f
 left join holdfast.worker w on w.worker_id = f.worker_id
-where f.task_id = $1 and f.tenant_id = $2
+where f.task_id = @task_id and f.tenant_id = @tenant_id
 union all
 select t.attempt, 'running', w.name, holdfast.dispatched_at(t.task_id, t.attempt, t.started_at), t.started_at, null, null, null, null, null, null, null, null, null, null, null
 from holdfast.live t
 left join holdfast.worker w on w.worker_id = t.worker_id
-where t.task_id = $1 and t.tenant_id = $2 and t.state in ('r', 'v')
+where t.task_id = @task_id and t.tenant_id = @tenant_id and t.state in ('r', 'v')
 order by attempt;
 
--- name: task_copies
+-- name: task_copies(task_id, tenant_id, limit) -> rows
 -- Return the newest copies of a task.
 select b.task_id::text as task_id
 from holdfast.body b
-where b.original_task_id = $1 and b.tenant_id = $2
+where b.original_task_id = @task_id and b.tenant_id = @tenant_id
 order by b.task_id desc
-limit $3;
+limit @limit;
 
--- name: queue_rows
+-- name: queue_rows(tenant_id, name?) -> rows
+-- nullable: paused_at, paused_by, paused_reason, max_running, starts_per_second, oldest_seconds
 -- Return the queues of a tenant with their pause and limits.
 select q.queue_id, q.name, q.paused_at, q.paused_by, q.paused_reason, q.max_running, q.starts_per_second,
   (
@@ -133,10 +138,11 @@ select q.queue_id, q.name, q.paused_at, q.paused_by, q.paused_reason, q.max_runn
     where l.queue_id = q.queue_id
   ) as oldest_seconds
 from holdfast.queue q
-where q.tenant_id = $1 and ($2::text is null or q.name = $2)
+where q.tenant_id = @tenant_id and (@name::text is null or q.name = @name)
 order by q.name;
 
--- name: list_actions
+-- name: list_actions(tenant_id, name?) -> rows
+-- nullable: timeout_seconds, breaker
 -- Return the declared actions, with the number of live workers that can run them.
 select a.name, a.queue, a.version, a.seen_at, p.max_retries, p.max_retries + 1 as max_attempts, p.max_losses,
   p.timeout_seconds, p.content::text as policy,
@@ -151,22 +157,23 @@ select a.name, a.queue, a.version, a.seen_at, p.max_retries, p.max_retries + 1 a
 from holdfast.action a
 join holdfast.policy p on p.policy_id = a.policy_id
 left join holdfast.breaker b on b.tenant_id = a.tenant_id and b.action = a.name
-where a.tenant_id = $1 and ($2::text is null or a.name = $2)
+where a.tenant_id = @tenant_id and (@name::text is null or a.name = @name)
 order by a.name;
 
--- name: show_worker
+-- name: show_worker(worker_id, limit) -> rows
 -- Return the running tasks of one worker.
 select t.task_id::text as task_id, l.action, q.name as queue, t.attempt, t.started_at, t.lease_expires_at,
   t.cancel_at is not null as is_canceling
 from holdfast.live t
 join holdfast.lane l on l.lane_id = t.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id
-where t.state = 'r' and t.due_at is null and t.worker_id = $1
-  and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)
+where t.state = 'r' and t.due_at is null and t.worker_id = @worker_id
+  and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = @worker_id)
 order by t.started_at
-limit $2;
+limit @limit;
 
--- name: find_worker
+-- name: find_worker(worker_id, tenant_id?) -> row?
+-- nullable: queues, ended_at, probe_url, checked_at, is_healthy, failures, detail
 -- Return one worker by its id, of one tenant or of any.
 select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.started_at, w.beat_at, w.ended_at,
   w.health::text as health, extract(epoch from holdfast.instant() - w.beat_at)::double precision as beat_age_seconds,
@@ -178,9 +185,9 @@ select w.worker_id, w.name, w.version, w.state, w.slots, w.queues, w.actions, w.
   w.labels->>'probe_url' as probe_url, p.checked_at, p.is_healthy, p.failures, p.detail
 from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id
-where w.worker_id = $1 and ($2::int is null or w.tenant_id = $2);
+where w.worker_id = @worker_id and (@tenant_id::int is null or w.tenant_id = @tenant_id);
 
--- name: pulse
+-- name: pulse() -> row
 -- Return two counters whose growth gives the rates: ids drawn, and attempts finished according to the server's
 -- statistics.
 select (select last_value from holdfast.task_id) % 10000000000 as enqueued,

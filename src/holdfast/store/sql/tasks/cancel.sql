@@ -1,4 +1,6 @@
--- name: cancel
+-- name: cancel(task_ids, tenant_id, grace_seconds, reason, actor) -> rows
+-- nullable: run_id, worker_id
+-- null with run_id: node_no
 -- Cancel tasks: unstarted ones end at once, running ones are asked to stop and are ended by force after the grace
 -- period. Only the locked row decides: what the statement read before it waited for the lock may be out of date. The
 -- lock is NO KEY UPDATE, so that it does not wait for an attempt that asserts its lease in a transaction of its own:
@@ -6,14 +8,14 @@
 with locked as materialized (
   select t.task_id, t.state, t.is_retrying, t.cancel_at is not null as is_canceling
   from holdfast.live t
-  where t.task_id = any($1::bigint[]) and t.tenant_id = $2
+  where t.task_id = any(@task_ids::bigint[]) and t.tenant_id = @tenant_id
   order by t.task_id
   for no key update of t
 ),
 asked as (
   update holdfast.live t
-  set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => $3)),
-    cancel_actor = coalesce(t.cancel_actor, $5), cancel_reason = coalesce(t.cancel_reason, $4)
+  set cancel_at = least(t.cancel_at, holdfast.instant() + make_interval(secs => @grace_seconds)),
+    cancel_actor = coalesce(t.cancel_actor, @actor), cancel_reason = coalesce(t.cancel_reason, @reason)
   where t.task_id = any(array(select task_id from locked where state = 'r'))
   returning t.task_id, t.worker_id
 ),
@@ -29,7 +31,7 @@ ended_tasks as (
   )
   select deleted.task_id, deleted.tenant_id, deleted.lane_id, deleted.policy_id, deleted.attempt, deleted.priority, deleted.max_retries,
     deleted.max_losses, deleted.retries, deleted.losses, deleted.generation, 'x', coalesce(b.created_at, holdfast.instant()),
-    holdfast.instant(), $4, $5, b.input, b.tags, b.key, deleted.run_id, deleted.node_no
+    holdfast.instant(), @reason, @actor, b.input, b.tags, b.key, deleted.run_id, deleted.node_no
   from deleted
   left join lateral (select * from holdfast.body b where b.task_id = deleted.task_id limit 1) b on true
 ),
@@ -57,9 +59,9 @@ select asked.task_id, 'canceling', false, null, null, locked.state::text, locked
 from asked
 join locked on locked.task_id = asked.task_id;
 
--- name: retry_now
+-- name: retry_now(task_id, tenant_id) -> row?
 -- Make a waiting retry claimable at once.
 update holdfast.live t
 set state = 'q', due_at = null, is_retrying = false
-where t.task_id = $1 and t.tenant_id = $2 and t.state = 'w' and t.is_retrying
+where t.task_id = @task_id and t.tenant_id = @tenant_id and t.state = 'w' and t.is_retrying
 returning t.task_id, t.attempt, t.lane_id, t.generation;

@@ -1,16 +1,16 @@
--- name: heartbeat
+-- name: heartbeat(task_ids, lease_tokens, lease_seconds) -> rows
 -- Extend leases by token, only before they expire: an expired lease is never revived. The statement does not wait for
 -- locked rows, because a worker renews all its leases here: a locked row is returned as busy, in its last committed
 -- state, neither renewed nor lost. A row that is not returned is lost to this worker; `cancel_requested` asks it to
 -- stop.
 with given as materialized (
   select *
-  from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
+  from unnest(@task_ids::bigint[], @lease_tokens::uuid[]) as g (task_id, lease_token)
 ),
 locked as materialized (
   select t.task_id, t.lease_token, t.state, t.lease_expires_at
   from holdfast.live t
-  where t.task_id = any($1::bigint[])
+  where t.task_id = any(@task_ids::bigint[])
   order by t.task_id
   for no key update of t skip locked
 ),
@@ -22,7 +22,7 @@ fenced as materialized (
 ),
 renewed as (
   update holdfast.live t
-  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => @lease_seconds))
   where t.task_id = any(array(select task_id from fenced))
   returning t.task_id, t.lease_expires_at, t.cancel_at is not null as cancel_requested
 )
@@ -35,18 +35,18 @@ join given on given.task_id = busy.task_id and given.lease_token = busy.lease_to
 where busy.task_id = any(array(select g.task_id from given g where g.task_id not in (select locked.task_id from locked)))
   and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
--- name: renew_ended
+-- name: renew_ended(task_ids, lease_tokens, lease_seconds) -> rows
 -- Extend the leases of ended attempts that wait to be settled: by token, only before they expire. Locked rows are
 -- skipped, because the settling transaction keeps them locked and no heartbeat waits for it. A row that is not returned
 -- may be lost, settled, or about to be; the response to its report shows which.
 with given as materialized (
   select *
-  from unnest($1::bigint[], $2::uuid[]) as g (task_id, lease_token)
+  from unnest(@task_ids::bigint[], @lease_tokens::uuid[]) as g (task_id, lease_token)
 ),
 locked as materialized (
   select t.task_id, t.lease_token, t.state, t.lease_expires_at
   from holdfast.live t
-  where t.task_id = any($1::bigint[])
+  where t.task_id = any(@task_ids::bigint[])
   order by t.task_id
   for no key update of t skip locked
 ),
@@ -57,33 +57,34 @@ fenced as materialized (
   where locked.state = 'r' and locked.lease_expires_at > holdfast.instant()
 )
 update holdfast.live t
-set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => @lease_seconds))
 where t.task_id = any(array(select task_id from fenced))
 returning t.task_id;
 
--- name: expired
+-- name: expired(limit, task_ids, grace_seconds, is_node, is_clock_trusted) -> rows
+-- nullable: worker_id, run_id, worker_state, worker_name
 -- Lock expired leases, reservations without a worker, cancellations past their grace period, attempts of workers known
--- to be dead, and attempts $3 seconds past their time limit. The caller decides and settles them in the same
+-- to be dead, and attempts @grace_seconds seconds past their time limit. The caller decides and settles them in the same
 -- transaction. Conditions are evaluated on the locked row, so N reapers act like one. The order matches the index:
--- without it, a planner with statistics of running rows only would read the whole table. $2 are tasks to skip: those
--- that could not be settled a moment ago would fill every batch. $4 selects nodes of runs, or tasks outside of runs,
--- which wait for no run. If the clock is not reliable ($5 false), only attempts of dead workers are ended.
+-- without it, a planner with statistics of running rows only would read the whole table. @task_ids are tasks to skip: those
+-- that could not be settled a moment ago would fill every batch. @is_node selects nodes of runs, or tasks outside of runs,
+-- which wait for no run. If the clock is not reliable (@is_clock_trusted false), only attempts of dead workers are ended.
 with locked as materialized (
   select t.*
   from holdfast.live t
   where t.state in ('r', 'v')
-    and (t.run_id is not null) = $4
+    and (t.run_id is not null) = @is_node
     and (
-      ($5 and t.lease_expires_at <= holdfast.instant())
-      or ($5 and t.cancel_at <= holdfast.instant())
+      (@is_clock_trusted and t.lease_expires_at <= holdfast.instant())
+      or (@is_clock_trusted and t.cancel_at <= holdfast.instant())
       or t.worker_id in (select w.worker_id from holdfast.worker w where w.state = 'gone')
-      or ($5 and t.state = 'r' and t.started_at + make_interval(
-        secs => $3 + (select p.timeout_seconds from holdfast.policy p where p.policy_id = t.policy_id)
+      or (@is_clock_trusted and t.state = 'r' and t.started_at + make_interval(
+        secs => @grace_seconds + (select p.timeout_seconds from holdfast.policy p where p.policy_id = t.policy_id)
       ) <= holdfast.instant())
     )
-    and t.task_id <> all($2::bigint[])
+    and t.task_id <> all(@task_ids::bigint[])
   order by t.state, t.due_at
-  limit $1
+  limit @limit
   for update of t skip locked
 )
 select t.task_id, t.attempt, t.lease_token, t.policy_id, t.retries, t.losses, t.worker_id, t.state::text as state,
@@ -100,20 +101,21 @@ from locked t
 join holdfast.policy p on p.policy_id = t.policy_id
 left join holdfast.worker w on w.worker_id = t.worker_id;
 
--- name: read_clock
+-- name: read_clock() -> value
 -- Return the current time in seconds.
 select extract(epoch from holdfast.instant())::double precision;
 
--- name: reserve
+-- name: reserve(task_id, launch_seconds, granted_breaker_id, attempt?, launcher, token_hash, token_seconds, holder?,
+--   launching_seconds) -> row?
 -- Reserve a queued task for one launch of a worker: unique per (task, attempt), with a one-time token of which only the
--- hash is stored. $3 is the half-open breaker that granted a trial, 0 if none did; $4 the attempt that the launch is
--- for, null for the next one; $8 the holder of a slot, which the reservation binds to itself, null without slots.
+-- hash is stored. @granted_breaker_id is the half-open breaker that granted a trial, 0 if none did; @attempt the attempt that the launch is
+-- for, null for the next one; @holder the holder of a slot, which the reservation binds to itself, null without slots.
 -- `is_first`: no retry, and no failed launch before.
 with taken as (
   update holdfast.live t
   set state = 'v', attempt = t.attempt + 1, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
-    lease_expires_at = holdfast.instant() + make_interval(secs => $2)
-  where t.task_id = $1 and t.state = 'q' and ($4::int is null or t.attempt + 1 = $4)
+    lease_expires_at = holdfast.instant() + make_interval(secs => @launch_seconds)
+  where t.task_id = @task_id and t.state = 'q' and (@attempt::int is null or t.attempt + 1 = @attempt)
     and not exists (
       select from holdfast.lane l
       join holdfast.queue q on q.queue_id = l.queue_id
@@ -122,10 +124,10 @@ with taken as (
     and not exists (
       select from holdfast.lane l
       join holdfast.breaker b on b.tenant_id = l.tenant_id and b.action = l.action
-      where l.lane_id = t.lane_id and b.state <> 'c' and (b.state = 'o' or b.breaker_id <> $3)
+      where l.lane_id = t.lane_id and b.state <> 'c' and (b.state = 'o' or b.breaker_id <> @granted_breaker_id)
     )
-    and ($8::uuid is null or exists (
-      select from holdfast.launch_slot s where s.holder = $8 and s.expires_at > holdfast.instant()
+    and (@holder::uuid is null or exists (
+      select from holdfast.launch_slot s where s.holder = @holder and s.expires_at > holdfast.instant()
     ))
   returning t.task_id, t.attempt, t.lease_token, t.tenant_id, t.lease_expires_at, t.lane_id, t.retries, t.losses
 ),
@@ -133,14 +135,14 @@ bound as (
   update holdfast.launch_slot s
   set expires_at = taken.lease_expires_at
   from taken
-  where s.holder = $8
+  where s.holder = @holder
 ),
 noted as (
   insert into holdfast.launch as h (
     task_id, attempt, tenant_id, launcher, holder, token_hashes, token_expires_at, launching_until
   )
-  select task_id, attempt, tenant_id, $5, $8, array[$6::bytea], holdfast.instant() + make_interval(secs => $7),
-    holdfast.instant() + make_interval(secs => $9)
+  select task_id, attempt, tenant_id, @launcher, @holder, array[@token_hash::bytea], holdfast.instant() + make_interval(secs => @token_seconds),
+    holdfast.instant() + make_interval(secs => @launching_seconds)
   from taken
   on conflict (task_id, attempt) do update
   set state = 'p', launcher = excluded.launcher, holder = excluded.holder,
@@ -158,22 +160,23 @@ select taken.task_id, taken.attempt, taken.lease_token, taken.lane_id,
 from taken
 join noted on noted.task_id = taken.task_id;
 
--- name: attach
--- Exchange the one-time token of a launched worker for a lease on the reserved attempt, once and in time. $3 is the
+-- name: attach(task_id, attempt, token_hash, worker_id, lease_seconds) -> row?
+-- nullable: run_id, node_no, input, tags
+-- Exchange the one-time token of a launched worker for a lease on the reserved attempt, once and in time. @token_hash is the
 -- token's hash. All tokens of the attempt are deleted.
 with taken as (
   update holdfast.live t
-  set state = 'r', worker_id = $4, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
-    lease_expires_at = holdfast.instant() + make_interval(secs => $5)
-  where t.task_id = $1 and t.attempt = $2 and t.state = 'v'
+  set state = 'r', worker_id = @worker_id, lease_token = gen_random_uuid(), started_at = holdfast.instant(),
+    lease_expires_at = holdfast.instant() + make_interval(secs => @lease_seconds)
+  where t.task_id = @task_id and t.attempt = @attempt and t.state = 'v'
     and t.lease_expires_at > holdfast.instant()
     and exists (
       select from holdfast.launch h
-      where h.task_id = t.task_id and h.attempt = t.attempt and $3::bytea = any(h.token_hashes)
+      where h.task_id = t.task_id and h.attempt = t.attempt and @token_hash::bytea = any(h.token_hashes)
         and h.token_expires_at > holdfast.instant()
     )
     and exists (
-      select from holdfast.worker w where w.worker_id = $4 and w.state = 'active' and w.tenant_id = t.tenant_id
+      select from holdfast.worker w where w.worker_id = @worker_id and w.state = 'active' and w.tenant_id = t.tenant_id
     )
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
@@ -193,7 +196,9 @@ select taken.*, b.input, b.tags
 from taken
 left join holdfast.body b on b.task_id = taken.task_id;
 
--- name: promote
+-- name: promote(limit) -> row
+-- nullable: lanes, asked_tasks
+-- null with asked_tasks: asked_lanes
 -- Make delayed and retrying tasks claimable when they are due. Retries under a quota are returned locked, for the quota
 -- to decide.
 with due as materialized (
@@ -201,7 +206,7 @@ with due as materialized (
   from holdfast.live
   where state = 'w' and due_at <= holdfast.instant()
   order by due_at
-  limit $1
+  limit @limit
   for update skip locked
 ),
 metered as materialized (
@@ -229,13 +234,14 @@ select
   (select array_agg(task_id order by due_at, task_id) from asked) as asked_tasks,
   (select array_agg(lane_id order by due_at, task_id) from asked) as asked_lanes;
 
--- name: next_due
+-- name: next_due() -> value?
+-- nullable: extract
 -- Return the seconds until the next waiting task is due.
 select extract(epoch from min(due_at) - holdfast.instant())::double precision
 from holdfast.live
 where state = 'w';
 
--- name: unclaimed_lanes
+-- name: unclaimed_lanes() -> rows
 -- Return lanes with claimable tasks: their notification may have been lost, so it is sent again.
 select l.lane_id
 from holdfast.lane l
@@ -247,19 +253,19 @@ cross join lateral (
   limit 1
 ) t;
 
--- name: heartbeat_task
+-- name: heartbeat_task(task_id, attempt, lease_token, lease_seconds) -> row?
 -- Extend one lease by attempt and token, only before it expires. The result names the worker, which is thereby alive. A
 -- row that another transaction has locked is returned as busy, not extended.
 with locked as materialized (
   select t.task_id
   from holdfast.live t
-  where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r'
+  where t.task_id = @task_id and t.attempt = @attempt and t.lease_token = @lease_token and t.state = 'r'
     and t.lease_expires_at > holdfast.instant()
   for no key update of t skip locked
 ),
 renewed as (
   update holdfast.live t
-  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $4))
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => @lease_seconds))
   where t.task_id = any(array(select task_id from locked))
   returning t.lease_expires_at, t.cancel_at is not null as cancel_requested, t.worker_id
 )
@@ -268,26 +274,26 @@ from renewed
 union all
 select busy.lease_expires_at, busy.cancel_at is not null, busy.worker_id, true
 from holdfast.live busy
-where busy.task_id = $1 and busy.attempt = $2 and busy.lease_token = $3 and busy.state = 'r'
+where busy.task_id = @task_id and busy.attempt = @attempt and busy.lease_token = @lease_token and busy.state = 'r'
   and busy.lease_expires_at > holdfast.instant() and not exists (select from locked);
 
--- name: renew_held
+-- name: renew_held(worker_id, task_ids, lease_seconds) -> rows
 -- Extend the leases of tasks that a worker reports and owns. A row that another transaction has locked is returned as
 -- busy, not extended. A row that is not returned is lost to the worker.
 with locked as materialized (
   select t.task_id, t.worker_id, t.state, t.lease_expires_at
   from holdfast.live t
-  where t.task_id = any($2::bigint[])
+  where t.task_id = any(@task_ids::bigint[])
   order by t.task_id
   for no key update of t skip locked
 ),
 renewed as (
   update holdfast.live t
-  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => @lease_seconds))
   where t.task_id = any(array(
     select task_id
     from locked
-    where locked.worker_id = $1 and locked.state = 'r' and locked.lease_expires_at > holdfast.instant()
+    where locked.worker_id = @worker_id and locked.state = 'r' and locked.lease_expires_at > holdfast.instant()
   ))
   returning t.task_id, t.cancel_at is not null as cancel_requested
 )
@@ -297,25 +303,26 @@ union all
 select busy.task_id, busy.cancel_at is not null, true
 from holdfast.live busy
 where busy.task_id = any(array(
-    select g.task_id from unnest($2::bigint[]) as g (task_id) where g.task_id not in (select locked.task_id from locked)
+    select g.task_id from unnest(@task_ids::bigint[]) as g (task_id) where g.task_id not in (select locked.task_id from locked)
   ))
-  and busy.worker_id = $1 and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
+  and busy.worker_id = @worker_id and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
--- name: held_unnamed
+-- name: held_unnamed(worker_id, named_task_ids, lease_seconds, limit) -> rows
+-- nullable: run_id, node_no, tags
 -- Return leases that a worker owns and did not name, because the response to a claim was lost. The lease is renewed; an
 -- expired one is not revived.
 with mine as materialized (
   select t.task_id
   from holdfast.live t
-  where t.state = 'r' and t.due_at is null and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = $1)
-    and t.worker_id = $1 and t.lease_expires_at > holdfast.instant() and t.task_id <> all($2::bigint[])
+  where t.state = 'r' and t.due_at is null and t.tenant_id = (select w.tenant_id from holdfast.worker w where w.worker_id = @worker_id)
+    and t.worker_id = @worker_id and t.lease_expires_at > holdfast.instant() and t.task_id <> all(@named_task_ids::bigint[])
   order by t.due_at
-  limit $4
+  limit @limit
   for no key update of t
 ),
 found as (
   update holdfast.live t
-  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => $3))
+  set lease_expires_at = greatest(t.lease_expires_at, holdfast.instant() + make_interval(secs => @lease_seconds))
   where t.task_id = any(array(select task_id from mine))
   returning t.task_id, t.attempt, t.lease_token, t.lane_id, t.policy_id, t.retries, t.losses, t.tenant_id,
     t.run_id, t.node_no
@@ -329,7 +336,7 @@ left join lateral (
   limit 1
 ) b on true;
 
--- name: open_attempts
+-- name: open_attempts(task_ids) -> rows
 -- Return what the decision about a report needs, for open attempts: their policy, the used budget, and whether a
 -- breaker counts them.
 select t.task_id, t.attempt, t.policy_id, t.retries, t.losses, t.lane_id,
@@ -339,17 +346,18 @@ select t.task_id, t.attempt, t.policy_id, t.retries, t.losses, t.lane_id,
     where l.lane_id = t.lane_id
   ) as is_guarded
 from holdfast.live t
-where t.task_id = any($1::bigint[]) and t.lease_token is not null;
+where t.task_id = any(@task_ids::bigint[]) and t.lease_token is not null;
 
--- name: lease_holder
+-- name: lease_holder(task_id, attempt, lease_token) -> row?
+-- nullable: run_id, node_no
 -- Return the task data of a lease that its worker may not claim by itself: tenant, lane, used budget, and position in a
 -- run.
 select t.tenant_id, t.lane_id, t.policy_id, t.retries, t.losses, t.run_id, t.node_no
 from holdfast.live t
-where t.task_id = $1 and t.attempt = $2 and t.lease_token = $3 and t.state = 'r';
+where t.task_id = @task_id and t.attempt = @attempt and t.lease_token = @lease_token and t.state = 'r';
 
--- name: lease_ends
+-- name: lease_ends(task_ids) -> rows
 -- Return when the leases of these tasks expire.
 select t.task_id, t.lease_expires_at
 from holdfast.live t
-where t.task_id = any($1::bigint[]) and t.lease_token is not null;
+where t.task_id = any(@task_ids::bigint[]) and t.lease_token is not null;

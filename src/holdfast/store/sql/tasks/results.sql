@@ -1,23 +1,24 @@
--- name: await_tasks
+-- name: await_tasks(task_ids, tenant_id) -> rows
 -- Mark tasks and runs as awaited, so that the transaction that ends them sends a notification. Returns those that have
 -- not ended.
 with tasks as (
   update holdfast.live t
   set is_awaited = true
-  where t.task_id = any($1::bigint[]) and t.tenant_id = $2
+  where t.task_id = any(@task_ids::bigint[]) and t.tenant_id = @tenant_id
   returning t.task_id
 ),
 runs as (
   update holdfast.run r
   set is_awaited = true
-  where r.run_id = any($1::bigint[]) and r.state = 'o' and r.tenant_id = $2
+  where r.run_id = any(@task_ids::bigint[]) and r.state = 'o' and r.tenant_id = @tenant_id
   returning r.run_id
 )
 select task_id from tasks
 union all
 select run_id from runs;
 
--- name: results
+-- name: results(task_ids, tenant_id) -> rows
+-- nullable: output, code, type, message, sentence
 -- Return how these tasks and runs ended, if they did. A completion of an earlier generation is not the result of a node
 -- that was reset; a node without a task of its own answers with its stored state.
 select a.task_id, 'completed' as state, a.output, null::text as code, null::text as type, null::text as message,
@@ -31,25 +32,25 @@ left join lateral (
   where b.task_id is null and w.item_no is null
   limit 1
 ) n on true
-where a.task_id = any($1::bigint[]) and a.state = 'c' and a.tenant_id = $2
+where a.task_id = any(@task_ids::bigint[]) and a.state = 'c' and a.tenant_id = @tenant_id
   and (n.generation is null or n.generation = a.generation)
 union all
 select e.task_id, case e.state when 'f' then 'failed' else 'canceled' end, null, f.code, f.type, f.message, f.sentence
 from holdfast.ended e
 left join holdfast.failure f on f.task_id = e.task_id and f.attempt = e.attempt
-where e.task_id = any($1::bigint[]) and e.tenant_id = $2
+where e.task_id = any(@task_ids::bigint[]) and e.tenant_id = @tenant_id
 union all
 select r.run_id, case r.state when 'c' then 'completed' when 'f' then 'failed' else 'canceled' end, null, null, null, null,
   null
 from holdfast.run r
-where r.run_id = any($1::bigint[]) and r.state <> 'o' and r.tenant_id = $2
+where r.run_id = any(@task_ids::bigint[]) and r.state <> 'o' and r.tenant_id = @tenant_id
 union all
 select g.task_id, n.state, m.output, null, null, null, null
-from unnest($1::bigint[]) as g (task_id)
+from unnest(@task_ids::bigint[]) as g (task_id)
 cross join lateral (
   select w.run_id, w.node_no, w.item_no
   from holdfast.locate_task(g.task_id) w
-  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = @tenant_id
   where not exists (select from holdfast.body b where b.task_id = g.task_id)
   limit 1
 ) w
@@ -62,27 +63,27 @@ cross join lateral (
 left join holdfast.node m on m.run_id = w.run_id and m.node_no = w.node_no
 where n.state in ('completed', 'failed', 'canceled', 'skipped', 'upstream_failed');
 
--- name: which_exist
+-- name: which_exist(task_ids, tenant_id) -> rows
 -- Return which of these tasks and runs exist: live or ended, requested, or nodes of a run.
-select t.task_id from holdfast.live t where t.task_id = any($1::bigint[]) and t.tenant_id = $2
+select t.task_id from holdfast.live t where t.task_id = any(@task_ids::bigint[]) and t.tenant_id = @tenant_id
 union
-select b.task_id from holdfast.body b where b.task_id = any($1::bigint[]) and b.tenant_id = $2
+select b.task_id from holdfast.body b where b.task_id = any(@task_ids::bigint[]) and b.tenant_id = @tenant_id
 union
-select e.task_id from holdfast.ended e where e.task_id = any($1::bigint[]) and e.tenant_id = $2
+select e.task_id from holdfast.ended e where e.task_id = any(@task_ids::bigint[]) and e.tenant_id = @tenant_id
 union
-select r.run_id from holdfast.run r where r.run_id = any($1::bigint[]) and r.tenant_id = $2
+select r.run_id from holdfast.run r where r.run_id = any(@task_ids::bigint[]) and r.tenant_id = @tenant_id
 union
 select g.task_id
-from unnest($1::bigint[]) as g (task_id)
+from unnest(@task_ids::bigint[]) as g (task_id)
 cross join lateral (
   select w.run_id
   from holdfast.locate_task(g.task_id) w
-  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = $2
+  join holdfast.run r on r.run_id = w.run_id and r.tenant_id = @tenant_id
   limit 1
 ) w;
 
--- name: attempt_decision
+-- name: attempt_decision(task_id, attempt) -> value?
 -- Return the decision about a failed attempt.
 select f.decision
 from holdfast.failure f
-where f.task_id = $1 and f.attempt = $2;
+where f.task_id = @task_id and f.attempt = @attempt;

@@ -1,27 +1,28 @@
--- name: lock_tasks
+-- name: lock_tasks(task_ids) -> nothing
 -- Lock a mixed batch by id before its two settling statements do. A heartbeat locks the same rows in that order, so the
 -- two cannot deadlock.
 select t.task_id
 from holdfast.live t
-where t.task_id = any($1::bigint[])
+where t.task_id = any(@task_ids::bigint[])
 order by t.task_id
 for update of t;
 
--- name: settle_completed
+-- name: settle_completed(task_ids, attempts, lease_tokens, outputs, with_events) -> row
+-- nullable: awaited, redriven, node_tasks, node_runs, node_numbers, runs
 -- Accept results: delete the live row and record the attempt. Attempt and token are the fence: a worker that lost its
--- lease matches no row. Returns how many were accepted and which of them are awaited. If requested ($5), it also locks
+-- lease matches no row. Returns how many were accepted and which of them are awaited. If requested (@with_events), it also locks
 -- and returns the runs of nodes among them, as `lock_runs` does, which saves a chain one round trip per node. A batch
 -- with a re-driven task locks no run here: its dead letters have to be locked first, and the caller locks the runs
 -- after them. `deleted` and `fenced` hold the same rows; the full join forces a hash join even when the planner
 -- believes the table is empty.
 with given as materialized (
   select *
-  from unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
+  from unnest(@task_ids::bigint[], @attempts::int[], @lease_tokens::uuid[], @outputs::bytea[]) as g (task_id, attempt, lease_token, output)
 ),
 locked as materialized (
   select t.task_id, t.attempt, t.lease_token, t.state
   from holdfast.live t
-  where t.task_id = any($1::bigint[])
+  where t.task_id = any(@task_ids::bigint[])
   order by t.task_id
   for update of t
 ),
@@ -55,7 +56,7 @@ locked_runs as materialized (
   select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
     r.priority, r.paused_at is not null as is_paused, r.canceled_at is not null as is_canceled
   from holdfast.run r
-  where $5 and not exists (select from deleted where deleted.generation > 1)
+  where @with_events and not exists (select from deleted where deleted.generation > 1)
     and r.run_id = any(array(select distinct deleted.run_id from deleted where deleted.run_id is not null)) and r.state = 'o'
   order by r.run_id
   for no key update of r
@@ -74,16 +75,18 @@ select count(*) as accepted, array_agg(task_id) filter (where is_awaited) as awa
   ) as runs
 from deleted;
 
--- name: settle_incomplete
+-- name: settle_incomplete(task_ids, attempts, lease_tokens, outcomes, nexts, delay_seconds, codes, types, messages,
+--   tracebacks, reasons, rules, sentences, fingerprints[?], causes[?], inputs[?], effects[?], classes[?]) -> row
+-- nullable: awaited, failed_again, failed_again_runs, node_tasks, node_runs, node_numbers, node_states, lanes
 -- Move attempts that did not complete (f failed, t timed out, l lost, x canceled, e released) to the decided state: q
 -- queued, w waiting, f failed for good with a dead letter, x canceled. The fence is the same. A requested cancellation
 -- wins over any retry. A retry without delay waits too if a quota counts it: the quota counts it when it is promoted.
 with given as materialized (
   select *
   from unnest(
-    $1::bigint[], $2::int[], $3::uuid[], $4::text[], $5::text[], $6::double precision[], $7::text[], $8::text[],
-    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[],
-    $18::text[]
+    @task_ids::bigint[], @attempts::int[], @lease_tokens::uuid[], @outcomes::text[], @nexts::text[], @delay_seconds::double precision[], @codes::text[], @types::text[],
+    @messages::text[], @tracebacks::text[], @reasons::text[], @rules::text[], @sentences::text[], @fingerprints::text[], @causes::text[], @inputs::bytea[], @effects::text[],
+    @classes::text[]
   ) as g (
     task_id, attempt, lease_token, outcome, next, delay_seconds, code, type, message, traceback, reason, rule, sentence,
     fingerprint, cause, input, effect, class
@@ -93,7 +96,7 @@ locked as materialized (
   select t.task_id, t.attempt, t.lease_token, t.state, t.cancel_at, t.tenant_id, t.worker_id, t.started_at, t.lane_id,
     t.generation
   from holdfast.live t
-  where t.task_id = any($1::bigint[])
+  where t.task_id = any(@task_ids::bigint[])
   order by t.task_id
   for update of t
 ),
@@ -117,10 +120,10 @@ moved as (
   update holdfast.live t
   set state = (case when t.task_id in (table waiting) then 'w' else 'q' end)::"char",
     due_at = case when t.task_id in (table waiting)
-      then holdfast.instant() + make_interval(secs => ($6::double precision[])[array_position($1::bigint[], t.task_id)]) end,
+      then holdfast.instant() + make_interval(secs => (@delay_seconds::double precision[])[array_position(@task_ids::bigint[], t.task_id)]) end,
     is_retrying = t.task_id in (table waiting),
-    retries = t.retries + (($4::text[])[array_position($1::bigint[], t.task_id)] in ('f', 't'))::int,
-    losses = t.losses + (($4::text[])[array_position($1::bigint[], t.task_id)] = 'l')::int,
+    retries = t.retries + ((@outcomes::text[])[array_position(@task_ids::bigint[], t.task_id)] in ('f', 't'))::int,
+    losses = t.losses + ((@outcomes::text[])[array_position(@task_ids::bigint[], t.task_id)] = 'l')::int,
     worker_id = null, lease_token = null, lease_expires_at = null, started_at = null
   where t.task_id = any(array(select task_id from fenced where next_state in ('q', 'w')))
   returning t.task_id, t.lane_id, t.state
@@ -228,33 +231,34 @@ cross join (
   where deleted.generation > 1 and fenced.next_state = 'f'
 ) again;
 
--- name: find_settled
+-- name: find_settled(task_ids, attempts, lease_tokens, outputs[?], codes, messages) -> rows
 -- Return how these attempts were settled before by this very lease, and whether with the same output, or the same code
 -- and message. An identical repeated report gets the same answer; a different one does not.
 select a.task_id, a.attempt, a.state::text as state, a.state <> 'c' or a.output is not distinct from g.output as is_same
 from holdfast.attempt a
-join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bytea[]) as g (task_id, attempt, lease_token, output)
+join unnest(@task_ids::bigint[], @attempts::int[], @lease_tokens::uuid[], @outputs::bytea[]) as g (task_id, attempt, lease_token, output)
   on g.task_id = a.task_id and g.attempt = a.attempt and g.lease_token = a.lease_token
-where a.task_id = any($1::bigint[])
+where a.task_id = any(@task_ids::bigint[])
 union all
 select f.task_id, f.attempt, f.state::text, (f.code, f.message) is not distinct from (g.code, g.message)
 from holdfast.failure f
-join unnest($1::bigint[], $2::int[], $3::uuid[], $5::text[], $6::text[]) as g (
+join unnest(@task_ids::bigint[], @attempts::int[], @lease_tokens::uuid[], @codes::text[], @messages::text[]) as g (
   task_id, attempt, lease_token, code, message
 )
   on g.task_id = f.task_id and g.attempt = f.attempt and g.lease_token = f.lease_token
-where f.task_id = any($1::bigint[]);
+where f.task_id = any(@task_ids::bigint[]);
 
--- name: find_winner
+-- name: find_winner(task_id) -> row?
+-- nullable: worker_id
 -- Return the attempt that runs or ended a task whose report was refused.
 select t.state::text as state, t.attempt, t.worker_id, t.tenant_id
 from holdfast.live t
-where t.task_id = $1
+where t.task_id = @task_id
 union all
 select a.state::text, a.attempt, a.worker_id, a.tenant_id
 from holdfast.attempt a
-where a.task_id = $1 and a.state = 'c'
+where a.task_id = @task_id and a.state = 'c'
 union all
 select e.state::text, e.attempt, null, e.tenant_id
 from holdfast.ended e
-where e.task_id = $1;
+where e.task_id = @task_id;

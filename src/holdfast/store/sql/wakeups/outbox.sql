@@ -1,9 +1,10 @@
--- name: write_hints
--- Start or stop writing hints with the changes that make tasks claimable. $2 is how many may be outstanding per queue;
+-- name: write_hints(wanted, hints_max?) -> nothing
+-- Start or stop writing hints with the changes that make tasks claimable. @hints_max is how many may be outstanding per queue;
 -- null keeps the current value.
-select holdfast.write_hints($1, $2);
+select holdfast.write_hints(@wanted, @hints_max);
 
--- name: read_wake
+-- name: read_wake() -> row
+-- nullable: away_seconds, late_seconds
 -- Return whether hints are written, the limit per queue, and the state of the carrier that relays last recorded.
 select w.is_on, w.hints_max, w.carrier, w.away_detail,
   extract(epoch from holdfast.instant() - w.away_since)::double precision as away_seconds,
@@ -14,7 +15,7 @@ select w.is_on, w.hints_max, w.carrier, w.away_detail,
   ) as late_seconds
 from holdfast.wake w;
 
--- name: take_hints
+-- name: take_hints(limit, resend_seconds, resend_seconds_max) -> rows
 -- Take the hints that are due, for this relay to send now. Each is postponed first, twice as long each time, so that
 -- one whose sending fails or is lost is sent again while its task still waits. Hints of tasks that no longer wait are
 -- deleted. The statement does not prove that a task still waits when its hint arrives.
@@ -23,7 +24,7 @@ with due as materialized (
   from holdfast.hint h
   where h.send_at <= holdfast.instant()
   order by h.send_at
-  limit $1
+  limit @limit
   for update skip locked
 ),
 waiting as materialized (
@@ -40,7 +41,7 @@ deleted as (
 put_off as (
   update holdfast.hint h
   set sends = h.sends + 1,
-    send_at = holdfast.instant() + make_interval(secs => least($2 * power(2, least(h.sends, 20)), $3))
+    send_at = holdfast.instant() + make_interval(secs => least(@resend_seconds * power(2, least(h.sends, 20)), @resend_seconds_max))
   where h.task_id = any(array(select task_id from waiting))
   returning h.task_id, h.sends
 )
@@ -50,32 +51,32 @@ join put_off p on p.task_id = w.task_id
 join holdfast.lane l on l.lane_id = w.lane_id
 join holdfast.queue q on q.queue_id = l.queue_id;
 
--- name: return_hints
--- Make hints that were not sent after all due in $2 seconds.
+-- name: return_hints(task_ids, seconds) -> nothing
+-- Make hints that were not sent after all due in @seconds seconds.
 update holdfast.hint h
-set send_at = holdfast.instant() + make_interval(secs => $2), sends = greatest(0, h.sends - 1)
-where h.task_id = any($1::bigint[]);
+set send_at = holdfast.instant() + make_interval(secs => @seconds), sends = greatest(0, h.sends - 1)
+where h.task_id = any(@task_ids::bigint[]);
 
--- name: remind_hints
+-- name: remind_hints(task_ids) -> rows
 -- Make hints due at once, whatever became of their last sending. Returns the tasks that have an outstanding hint.
 update holdfast.hint h
 set send_at = least(h.send_at, holdfast.instant())
-where h.task_id = any($1::bigint[])
+where h.task_id = any(@task_ids::bigint[])
 returning h.task_id;
 
--- name: clear_hints
+-- name: clear_hints(limit) -> nothing
 -- Delete hints of tasks that no longer wait, so that others get their room.
 delete from holdfast.hint h
 where h.task_id = any(array(
   select n.task_id
   from holdfast.hint n
   where not exists (select from holdfast.live t where t.task_id = n.task_id and t.state = 'q')
-  limit $1
+  limit @limit
   for update skip locked
 ))
 returning h.task_id;
 
--- name: fill_hints
+-- name: fill_hints() -> rows
 -- Insert hints for waiting tasks without one, the most urgent first, while their queue has room: there was no room when
 -- they became claimable, or their hint was lost.
 insert into holdfast.hint (task_id, tenant_id, queue_id)
@@ -103,7 +104,8 @@ cross join lateral (
 on conflict (task_id) do nothing
 returning task_id;
 
--- name: find_hinted
+-- name: find_hinted(task_ids) -> rows
+-- nullable: tenant_id, state, lane_id, worker_id, sends, action, queue
 -- Return the state of the tasks that hints name, and how often their hints were sent. Unknown ids return empty columns.
 select g.task_id, t.tenant_id, t.state::text as state, coalesce(t.attempt, 0) as attempt, t.lane_id, t.worker_id, h.sends,
   coalesce(t.lease_expires_at > holdfast.instant(), false) as has_valid_lease,
@@ -114,7 +116,7 @@ select g.task_id, t.tenant_id, t.state::text as state, coalesce(t.attempt, 0) as
     (select true from holdfast.ended e where e.task_id = g.task_id limit 1),
     false
   ) as is_over
-from unnest($1::bigint[]) as g (task_id)
+from unnest(@task_ids::bigint[]) as g (task_id)
 left join lateral (
   select *
   from holdfast.live t
@@ -130,14 +132,14 @@ left join lateral (
   limit 1
 ) h on true;
 
--- name: record_carrier_outage
+-- name: record_carrier_outage(carrier, detail) -> nothing
 -- Record that a relay could not send, since when and why, for `why` and `doctor`.
 update holdfast.wake w
-set carrier = $1, away_since = coalesce(w.away_since, holdfast.instant()), away_detail = $2
+set carrier = @carrier, away_since = coalesce(w.away_since, holdfast.instant()), away_detail = @detail
 where w.is_on;
 
--- name: record_carrier_recovery
+-- name: record_carrier_recovery(carrier) -> nothing
 -- Record that a relay could send again.
 update holdfast.wake w
-set carrier = $1, away_since = null, away_detail = ''
-where w.is_on and (w.away_since is not null or w.carrier <> $1);
+set carrier = @carrier, away_since = null, away_detail = ''
+where w.is_on and (w.away_since is not null or w.carrier <> @carrier);
