@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 import pytest_asyncio
-from tests import one_session
+from tests import null_columns, one_session
 from tests.skips import not_tried
 from tests.waiting import eventually
 
@@ -108,6 +108,22 @@ def _one_session_at_a_time(request):
     yield
     found, one_session.violations[:] = list(one_session.violations), []
     assert not found or request.node.get_closest_marker("interposes") is not None, found[0]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _watched_results():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        null_columns.watch_results(monkeypatch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_undeclared_nulls():
+    """A test in which a statement returns null where its signature excludes it fails."""
+    null_columns.violations.clear()
+    yield
+    found, null_columns.violations[:] = list(null_columns.violations), []
+    assert not found, found[0]
 
 
 @pytest.fixture(name="eventually")

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.xdist_group("sources")
 ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 STATEMENTS = sorted((ROOT / "store").rglob("*.sql"))
+WRITTEN = [path for path in MODULES if ROOT / "store" / "sql" not in path.parents]
+"""The modules that people write; those of `store/sql` are generated from the SQL files."""
 
 ORDER = (
     ("errors",),
@@ -157,7 +159,7 @@ def test_only_the_store_knows_sql():
 
 
 def test_a_file_is_short_and_named_for_a_concept():
-    assert not offenders([*MODULES, *STATEMENTS], lambda path: len(path.read_text().splitlines()) > FILE_LINES_MAX)
+    assert not offenders([*WRITTEN, *STATEMENTS], lambda path: len(path.read_text().splitlines()) > FILE_LINES_MAX)
     assert not offenders(MODULES, lambda path: path.stem in FORBIDDEN_NAMES)
 
 
@@ -166,7 +168,7 @@ def test_a_function_fits_on_a_page():
         functions = [n for n in nodes_of(path) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
         return [one.name for one in functions if one.end_lineno - one.lineno >= FUNCTION_LINES_MAX]
 
-    assert not offenders(MODULES, wrong)
+    assert not offenders(WRITTEN, wrong)
 
 
 def test_an_answer_of_an_operation_names_fields_and_leaves_options_to_the_shell():

@@ -15,13 +15,9 @@ import msgspec
 from holdfast.codec import json_codec
 from holdfast.errors import NotFound, TaskFailed, Unavailable
 from holdfast.store.database import ANY_DB_ERROR, TRANSIENT, Database
-from holdfast.store.statements import sql
+from holdfast.store.sql.tasks import results as results_sql
 from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import DONE_CHANNEL
-
-_AWAIT = sql("await_tasks")
-_RESULTS = sql("results")
-_WHICH_EXIST = sql("which_exist")
 
 POLL_SECONDS_FIRST = 0.25
 POLL_SECONDS_MAX = 2.0
@@ -62,7 +58,7 @@ class Results:
         future: asyncio.Future[TaskEnd] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task_id, set()).add(future)
         try:
-            live = await self._database.fetch(_AWAIT, [task_id], self._tenant_id)
+            live = await results_sql.await_tasks(self._database, [task_id], self._tenant_id)
             if not live:
                 await self._check([task_id])
                 if not future.done():
@@ -83,7 +79,7 @@ class Results:
         """Raise `NotFound` if there is no such task; a wait that timed out before its first query did not
         check this.
         """
-        if not await self._database.fetch(_WHICH_EXIST, [task_id], self._tenant_id):
+        if not await results_sql.which_exist(self._database, [task_id], self._tenant_id):
             raise NotFound(f"There is no task {task_id}.", code="task_not_found")
 
     async def close(self) -> None:
@@ -123,8 +119,8 @@ class Results:
                 return
 
     async def _check(self, task_ids: list[int]) -> None:
-        for row in await self._database.fetch(_RESULTS, task_ids, self._tenant_id):
-            for future in self._waiting.get(row["task_id"], ()):
+        for row in await results_sql.results(self._database, task_ids, self._tenant_id):
+            for future in self._waiting.get(row.task_id, ()):
                 if not future.done():
                     future.set_result(TaskEnd(*row))
 

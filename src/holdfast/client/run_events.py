@@ -12,12 +12,11 @@ import msgspec
 from holdfast.core.values.bounds import no_run
 from holdfast.engine.queries.events import START, NodeEvent, run_events_after
 from holdfast.store.database import TRANSIENT
-from holdfast.store.statements import sql
+from holdfast.store.sql.flows import runs as runs_sql
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
-_RUN_SNAPSHOTS = sql("run_snapshots")
 
 LOOK_SECONDS_FIRST = 0.05
 LOOK_SECONDS_MAX = 0.5
@@ -74,11 +73,11 @@ async def named_events(engine: Engine, run_id: int, events: Sequence[NodeEvent])
 
 async def _node_names(engine: Engine, run_id: int) -> list[str]:
     async with engine.database.session() as session:
-        row = await session.fetchrow(_RUN_SNAPSHOTS, [run_id], engine.tenant_id)
+        row = await runs_sql.run_snapshots(session, [run_id], engine.tenant_id)
         if row is None:
             raise no_run(run_id)
-        await engine.catalog.flows.learn([row["snapshot_id"]], session)
-    return [node.name for node in engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes]
+        await engine.catalog.flows.learn([row.snapshot_id], session)
+    return [node.name for node in engine.catalog.flows.snapshot(row.snapshot_id).plan.nodes]
 
 
 def _named(event: NodeEvent, names: list[str]) -> RunEvent:

@@ -29,7 +29,9 @@ from holdfast.engine.queries.runs import RunView, show_run
 from holdfast.errors import Invalid, NotFound, TaskFailed
 from holdfast.store.database import Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
+from holdfast.store.sql.flows import run_commands as run_commands_sql
+from holdfast.store.sql.flows import runs as runs_sql
+from holdfast.store.sql.queries import runs as runs_queries_sql
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -40,11 +42,6 @@ def options_of(flow: object) -> RunOptions:
     if not isinstance(flow, BoundFlow):
         return RunOptions()
     return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
-
-
-_RUN_SNAPSHOTS = sql("run_snapshots")
-_NODE_STATES = sql("node_states")
-_READ_FOR_COPY = sql("read_run_for_copy")
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,10 +105,10 @@ class Run:
         """Return the flow's output as far as it is available; None for nodes that did not complete."""
         engine = self._client.engine
         async with engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number], engine.tenant_id)
+            row = await runs_sql.run_snapshots(session, [self._number], engine.tenant_id)
             if row is None:
                 raise no_run(self.run_id)
-            return await run_output(session, engine.catalog, self._number, row["snapshot_id"])
+            return await run_output(session, engine.catalog, self._number, row.snapshot_id)
 
     def events(self, after: str = START) -> AsyncIterator[RunEvent]:
         """Yield events of the run and its nodes, from the beginning or after a cursor, until it is over.
@@ -141,18 +138,18 @@ class Run:
         """List every node of the run, in the order of the flow, with the state of its task."""
         engine = self._client.engine
         async with engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [self._number], engine.tenant_id)
+            row = await runs_sql.run_snapshots(session, [self._number], engine.tenant_id)
             if row is None:
                 raise no_run(self.run_id)
-            await engine.catalog.flows.learn([row["snapshot_id"]], session)
-            nodes = engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
-            rows = await session.fetch(_NODE_STATES, self._number, engine.tenant_id)
+            await engine.catalog.flows.learn([row.snapshot_id], session)
+            nodes = engine.catalog.flows.snapshot(row.snapshot_id).plan.nodes
+            rows = await run_commands_sql.node_states(session, self._number, engine.tenant_id)
         return [
             RunTask(
-                node=nodes[row["node_no"]].name,
-                task_id=str(self._number + 1 + row["node_no"]),
-                state=row["state"],
-                attempt=row["attempt"],
+                node=nodes[row.node_no].name,
+                task_id=str(self._number + 1 + row.node_no),
+                state=row.state,
+                attempt=row.attempt,
             )
             for row in rows
         ]
@@ -263,17 +260,17 @@ async def copy_run(client: Client, number: int, changed: Mapping[str, Any], opti
     """Start a run like another one, with `changed` input and other `options`."""
     engine = client.engine
     async with engine.database.session() as session:
-        row = await session.fetchrow(_READ_FOR_COPY, number, engine.tenant_id)
+        row = await runs_queries_sql.read_run_for_copy(session, number, engine.tenant_id)
         if row is None:
             raise no_run(number)
-        await engine.catalog.flows.learn([row["snapshot_id"]], session)
+        await engine.catalog.flows.learn([row.snapshot_id], session)
     options = options or RunOptions()
     options = replace(
         options,
-        max_active=row["max_active"] if options.max_active is None else options.max_active,
-        priority=row["priority"] if options.priority is None else options.priority,
-        tags=options.tags or tuple(row["tags"] or ()),
+        max_active=row.max_active if options.max_active is None else options.max_active,
+        priority=row.priority if options.priority is None else options.priority,
+        tags=options.tags or tuple(row.tags or ()),
         original_run_id=number,
     )
-    snapshot = engine.catalog.flows.snapshot(row["snapshot_id"])
-    return await start_one(client, snapshot, {**json_codec.decode(row["input"]), **changed}, options)
+    snapshot = engine.catalog.flows.snapshot(row.snapshot_id)
+    return await start_one(client, snapshot, {**json_codec.decode(row.input), **changed}, options)

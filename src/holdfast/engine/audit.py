@@ -29,13 +29,7 @@ from holdfast.core.values import bounds
 from holdfast.engine.queries.pages import ID_MAX, valid_limit
 from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_LOCK_HEAD = sql("lock_audit_head")
-_APPEND = sql("append_audit")
-_LIST = sql("list_audit")
-_READ_CHAIN = sql("read_audit_chain")
-_READ_HEAD = sql("read_audit_head")
+from holdfast.store.sql.identity import audit as audit_sql
 
 SCAN_ROWS_MAX = 10_000
 PAGE = 2_000
@@ -59,16 +53,16 @@ async def audit(session: Session, tenant_id: int, changes: Sequence[Change], *, 
     if reason:
         bounds.valid_reason(reason)
     bounds.valid_actor(actor)
-    head = await session.fetchrow(_LOCK_HEAD, tenant_id, GENESIS)
-    links = _chained(tenant_id, changes, actor, reason, head["at"], ChainHead(seq=head["seq"], hash=head["hash"]))
+    head = await audit_sql.lock_audit_head(session, tenant_id, GENESIS)
+    links = _chained(tenant_id, changes, actor, reason, head.at, ChainHead(seq=head.seq, hash=head.hash))
     records = [link.record for link in links]
-    written = await session.fetch(
-        _APPEND,
+    written = await audit_sql.append_audit(
+        session,
         tenant_id,
-        head["seq"],
+        head.seq,
         records[-1].seq,
         links[-1].hash,
-        head["at"],
+        head.at,
         actor,
         reason,
         [record.seq for record in records],
@@ -149,7 +143,7 @@ async def list_audit(
     """Return a page of audit rows, newest first. Pass the `seq` of the last row as `before` to get the next page."""
     valid_limit(limit)
     asked = (ID_MAX if before is None else before, actor, verb, subject_kind, subject_id, since_seconds, limit)
-    return [_row(row) for row in await database.fetch(_LIST, tenant_id, *asked, from_seq)]
+    return [_row(row) for row in await audit_sql.list_audit(database, tenant_id, *asked, from_seq)]
 
 
 async def audit_page(
@@ -161,10 +155,10 @@ async def audit_page(
     """
     if before is not None and before > ID_MAX:
         raise Invalid(f"No row of the log has so large a number as {before}.", code="invalid_value")
-    head = await database.fetchrow(_READ_HEAD, tenant_id)
+    head = await audit_sql.read_audit_head(database, tenant_id)
     if head is None:
         return [], None
-    before = min(ID_MAX if before is None else before, head["seq"] + 1)
+    before = min(ID_MAX if before is None else before, head.seq + 1)
     from_seq = before - max(limit, SCAN_ROWS_MAX)
     rows = await list_audit(database, tenant_id, before=before, limit=limit, from_seq=from_seq, **filters)
     if len(rows) == limit:
@@ -172,8 +166,8 @@ async def audit_page(
     return rows, from_seq if from_seq > 1 else None
 
 
-def _row(row: Any) -> AuditRow:
-    found = {name: value for name, value in row.items() if name != "tenant_id"}
+def _row(row: audit_sql.ListAuditRow) -> AuditRow:
+    found = {name: value for name, value in row._asdict().items() if name != "tenant_id"}
     decoded = {name: json.loads(found[name]) for name in ("before", "after")}
     return AuditRow(**{**found, **decoded, "hash": found["hash"].hex()})
 
@@ -199,20 +193,20 @@ async def verify_audit(database: Database, tenant_id: int, *, anchors: Sequence[
     async with database.transaction() as session:
         await session.execute("set transaction isolation level repeatable read, read only")
         after = -ID_MAX
-        while broken is None and (rows := await session.fetch(_READ_CHAIN, tenant_id, after, PAGE)):
+        while broken is None and (rows := await audit_sql.read_audit_chain(session, tenant_id, after, PAGE)):
             broken = check.follow(_link(row) for row in rows)
-            after = rows[-1]["seq"]
+            after = rows[-1].seq
         if broken is None:
-            row = await session.fetchrow(_READ_HEAD, tenant_id)
-            broken = check.close(None if row is None else ChainHead(seq=row["seq"], hash=row["hash"]))
+            row = await audit_sql.read_audit_head(session, tenant_id)
+            broken = check.close(None if row is None else ChainHead(seq=row.seq, hash=row.hash))
     end = check.end
     return AuditVerified(checked=end.seq, anchor=f"{end.seq}:{end.hash.hex()}" if end.seq else None, broken=broken)
 
 
-def _link(row: Any) -> ChainLink:
-    prev_hash, found = row["prev_hash"], dict(row)
+def _link(row: audit_sql.ReadAuditChainRow) -> ChainLink:
+    prev_hash, found = row.prev_hash, row._asdict()
     del found["prev_hash"], found["hash"]
-    return ChainLink(record=AuditRecord(**found), prev_hash=prev_hash, hash=row["hash"])
+    return ChainLink(record=AuditRecord(**found), prev_hash=prev_hash, hash=row.hash)
 
 
 def _anchor(text: str) -> Anchor:

@@ -13,12 +13,7 @@ from holdfast.engine.audit import Change, audit
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import Session
 from holdfast.store.server_identity import ServerEpoch
-from holdfast.store.statements import sql
-
-_LOOK = sql("check_server")
-_PREPARE = sql("prepare_epoch")
-_BEGIN = sql("begin_epoch")
-_IDENTITIES = sql("epoch_identities")
+from holdfast.store.sql.maintenance import epoch as epoch_sql
 
 log = logging.getLogger("holdfast.epoch")
 
@@ -35,30 +30,30 @@ CAUSES = {
 async def check_server(session: Session, known: int) -> ServerEpoch:
     """Return the epoch of the server behind a session; begin a new epoch if this process is the first to detect a
     change."""
-    row = await session.fetchrow(_LOOK, known)
-    if row["cause"] is not None:
+    row = await epoch_sql.check_server(session, known)
+    if row.cause is not None:
         await begin_epoch(session)
-        row = await session.fetchrow(_LOOK, known)
-    return ServerEpoch(epoch=row["epoch"], is_other=row["is_other"])
+        row = await epoch_sql.check_server(session, known)
+    return ServerEpoch(epoch=row.epoch, is_other=row.is_other)
 
 
 async def begin_epoch(session: Session) -> None:
     """Begin the epoch of this server and record it; do nothing if another process already has."""
     async with session.transaction():
-        await session.fetch(_PREPARE)
+        await epoch_sql.prepare_epoch(session)
     async with session.transaction():
-        begun = await session.fetchrow(_BEGIN)
-        if begun["cause"] is None:
+        begun = await epoch_sql.begin_epoch(session)
+        if begun.cause is None:
             return
-        log.warning("%s: epoch %s begins", CAUSES[begun["cause"]], begun["epoch"])
-        if begun["cause"] == RESTARTED:
+        log.warning("%s: epoch %s begins", CAUSES[begun.cause], begun.epoch)
+        if begun.cause == RESTARTED:
             return
-        after, before = ({**row} for row in await session.fetch(_IDENTITIES))
+        after, before = ({**row._asdict()} for row in await epoch_sql.epoch_identities(session))
         change = Change(
             verb="server.replace",
             subject_kind="server",
-            subject_id=f"epoch {begun['epoch']}",
+            subject_id=f"epoch {begun.epoch}",
             before=before,
-            after=after | {"workers_retired": begun["retired"]},
+            after=after | {"workers_retired": begun.retired},
         )
-        await audit(session, DEFAULT_TENANT_ID, [change], actor=ACTOR, reason=CAUSES[begun["cause"]])
+        await audit(session, DEFAULT_TENANT_ID, [change], actor=ACTOR, reason=CAUSES[begun.cause])

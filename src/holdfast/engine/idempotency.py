@@ -13,11 +13,7 @@ import msgspec
 
 from holdfast.errors import Conflict
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_TAKE_KEY = sql("take_request_key")
-_READ_KEY = sql("read_request_key")
-_KEEP_ANSWER = sql("keep_answer")
+from holdfast.store.sql.identity import requests as requests_sql
 
 
 class ReplayedResponse(Exception):
@@ -42,26 +38,26 @@ class IdempotentRequest(msgspec.Struct, frozen=True, kw_only=True):
         A key without a response belongs to work that spans several transactions and has not ended: it continues.
         """
         assert session.is_in_transaction()
-        if await session.fetchval(_TAKE_KEY, self.tenant_id, self.key, self.digest) is not None:
+        if await requests_sql.take_request_key(session, self.tenant_id, self.key, self.digest) is not None:
             return
         await self.look(session)
 
     async def look(self, session: Session | Database) -> None:
         """Read the stored response of the key and raise it as `ReplayedResponse`; `Conflict` if another request used
         the key."""
-        row = await session.fetchrow(_READ_KEY, self.tenant_id, self.key)
+        row = await requests_sql.read_request_key(session, self.tenant_id, self.key)
         if row is None:
             return
-        if row["digest"] != self.digest:
+        if row.digest != self.digest:
             raise Conflict(
                 "This idempotency key was used for another request.",
                 code="key_reused",
                 advice="Use a new key, or repeat the request unchanged.",
                 key=self.key,
             )
-        if row["answer"] is not None:
-            raise ReplayedResponse(row["answer"])
+        if row.answer is not None:
+            raise ReplayedResponse(row.answer)
 
     async def keep(self, session: Session, answer: Any) -> None:
         """Store the response in this transaction."""
-        await session.fetch(_KEEP_ANSWER, self.tenant_id, self.key, self.digest, msgspec.json.encode(answer))
+        await requests_sql.keep_answer(session, self.tenant_id, self.key, self.digest, msgspec.json.encode(answer))

@@ -9,9 +9,8 @@ import asyncpg
 
 from holdfast.authoring.context import Context
 from holdfast.errors import LeaseLost
-from holdfast.store.statements import sql
+from holdfast.store.sql.effects import effects as effects_sql
 
-_ASSERT_LEASE = sql("assert_lease")
 _LEASE_LOST_STATE = "LS409"
 
 
@@ -22,7 +21,7 @@ async def assert_lease(connection: Any, ctx: Context) -> None:
     `select holdfast.assert_lease(task_id, lease_token)` with `ctx.task_id` and `ctx.lease_token`.
     """
     try:
-        await connection.fetch(_ASSERT_LEASE, ctx.task_id, UUID(ctx.lease_token))
+        await effects_sql.assert_lease(connection, ctx.task_id, UUID(ctx.lease_token))
     except asyncpg.PostgresError as error:
         if error.sqlstate != _LEASE_LOST_STATE:
             raise

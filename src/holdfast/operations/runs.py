@@ -217,20 +217,20 @@ async def graph_run(context: OperationContext, request: OfRun) -> RunGraph:
     number = bounds.run_number(request.run_id)
     row, snapshot, nodes = await read_run(context.database, context.engine.catalog, context.tenant_id, number)
     names = [node.name for node in snapshot.plan.nodes]
-    by_place = sorted(nodes, key=lambda node: int(node["node_no"]))
+    by_place = sorted(nodes, key=lambda node: int(node.node_no))
     return RunGraph(
         run_id=request.run_id,
-        flow=row["flow"],
-        version=row["version"],
-        state=row["state"],
+        flow=row.flow,
+        version=row.version,
+        state=row.state,
         nodes=[
             GraphNode(
-                node=names[node["node_no"]],
-                state=node["state"],
-                attempt=node["attempt"],
-                items=node["items"],
-                items_pending=node["items_pending"],
-                is_waiting=node["state"] == "running" and bool(node["wait_key"]),
+                node=names[node.node_no],
+                state=node.state,
+                attempt=node.attempt,
+                items=node.items,
+                items_pending=node.items_pending,
+                is_waiting=node.state == "running" and bool(node.wait_key),
             )
             for node in by_place
         ],

@@ -21,20 +21,10 @@ from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
 from holdfast.store.flow_definitions import Flows
 from holdfast.store.run_inputs import StartedRuns
-from holdfast.store.statements import sql
+from holdfast.store.sql.effects import effects as effects_sql
+from holdfast.store.sql.maintenance import epoch as epoch_sql
+from holdfast.store.sql.tasks import lanes as lanes_sql
 from holdfast.store.tenant_allowance import TenantAllowance
-
-_ENSURE_QUEUE = sql("ensure_queue")
-_ENSURE_LANE = sql("ensure_lane")
-_FIND_LANE = sql("find_lane")
-_ENSURE_POLICY = sql("ensure_policy")
-_FIND_POLICY = sql("find_policy")
-_READ_POLICIES = sql("read_policies")
-_READ_LANES = sql("read_lanes")
-_DECLARE_ACTION = sql("declare_action")
-_READ_ACTION = sql("read_action")
-_READ_INSTALLATION = sql("read_installation")
-_READ_EPOCHS = sql("read_epochs")
 
 log = logging.getLogger("holdfast.store")
 
@@ -75,7 +65,7 @@ class Catalog:
     async def installation(self) -> str:
         """Return the id that distinguishes this database from every other."""
         if not self._installation:
-            self._installation = str(await self._database.fetchval(_READ_INSTALLATION))
+            self._installation = str(await effects_sql.read_installation(self._database))
         return self._installation
 
     def forget_names(self) -> None:
@@ -90,14 +80,14 @@ class Catalog:
     async def epoch_tag(self, task_id: int) -> str:
         """Return the tag of the server epoch in which an id was drawn; another server may draw the same id."""
         if not self._epochs:
-            rows = await self._database.fetch(_READ_EPOCHS)
+            rows = await epoch_sql.read_epochs(self._database)
             self._epochs = tuple(
                 Epoch(
-                    epoch=row["epoch"],
-                    tag=row["tag"],
-                    first_task_id=row["first_task_id"],
-                    middle_id=row["middle_id"],
-                    first_span=row["first_span"],
+                    epoch=row.epoch,
+                    tag=row.tag,
+                    first_task_id=row.first_task_id,
+                    middle_id=row.middle_id,
+                    first_span=row.first_span,
                 )
                 for row in rows
             )
@@ -107,14 +97,15 @@ class Catalog:
         key = (tenant_id, queue, action)
         if (known := self._lane_ids.get(key)) is not None:
             return known
-        found = await self._database.fetchval(_FIND_LANE, *key)
+        found = await lanes_sql.find_lane(self._database, *key)
         if found is None:
             async with self._database.session() as session:
-                await session.fetch(_ENSURE_QUEUE, tenant_id, queue)
-                await session.fetch(_ENSURE_LANE, *key)
-                found = await session.fetchval(_FIND_LANE, *key)
-        self._lane_ids[key] = int(found)
-        return int(found)
+                await lanes_sql.ensure_queue(session, tenant_id, queue)
+                await lanes_sql.ensure_lane(session, *key)
+                found = await lanes_sql.find_lane(session, *key)
+                assert found is not None, "it was just created"
+        self._lane_ids[key] = found
+        return found
 
     async def policy_id(self, tenant_id: int, policy: RetryPolicy) -> int:
         key = (tenant_id, policy)
@@ -122,11 +113,11 @@ class Catalog:
             return known
         content = json.dumps(policy.to_json(), separators=(",", ":"))
         digest = hashlib.sha256(content.encode()).digest()
-        found = await self._database.fetchval(_FIND_POLICY, tenant_id, digest)
+        found = await lanes_sql.find_policy(self._database, tenant_id, digest)
         if found is None:
             async with self._database.session() as session:
-                await session.fetch(
-                    _ENSURE_POLICY,
+                await lanes_sql.ensure_policy(
+                    session,
                     tenant_id,
                     digest,
                     policy.max_retries,
@@ -134,10 +125,11 @@ class Catalog:
                     policy.timeout_seconds,
                     content,
                 )
-                found = await session.fetchval(_FIND_POLICY, tenant_id, digest)
-        self._policy_ids[key] = int(found)
-        self._policies[int(found)] = policy
-        return int(found)
+                found = await lanes_sql.find_policy(session, tenant_id, digest)
+                assert found is not None, "it was just created"
+        self._policy_ids[key] = found
+        self._policies[found] = policy
+        return found
 
     def policy(self, policy_id: int) -> RetryPolicy:
         """Return a cached policy; call `learn` first. `Invalid` if this version could not read it."""
@@ -172,10 +164,10 @@ class Catalog:
         """
         source = session or self._database
         if policies := [policy_id for policy_id in set(policy_ids) if policy_id not in self._policies]:
-            for row in await source.fetch(_READ_POLICIES, policies):
-                self._learn_policy(row["policy_id"], row["content"])
+            for row in await lanes_sql.read_policies(source, policies):
+                self._learn_policy(row.policy_id, row.content)
         if lanes := [lane_id for lane_id in set(lane_ids) if lane_id not in self._lanes]:
-            for lane_id, action, queue, tenant, tenant_id, is_guarded in await source.fetch(_READ_LANES, lanes):
+            for lane_id, action, queue, tenant, tenant_id, is_guarded in await lanes_sql.read_lanes(source, lanes):
                 self._lanes[lane_id] = Lane(lane_id, action, queue, tenant, tenant_id)
                 if is_guarded:
                     self.guarded.add(lane_id)
@@ -204,12 +196,12 @@ class Catalog:
         lane_id = await self.lane_id(tenant_id, queue, action)
         policy_id = await self.policy_id(tenant_id, policy)
         await self.learn([lane_id], [policy_id])
-        await self._database.fetch(_DECLARE_ACTION, tenant_id, action, queue, policy_id, version, launcher, priority)
+        await lanes_sql.declare_action(self._database, tenant_id, action, queue, policy_id, version, launcher, priority)
 
     async def declared(self, tenant_id: int, action: str) -> ActionRules | None:
         """Return queue, priority and policy that a worker last declared for an action, or None."""
-        row = await self._database.fetchrow(_READ_ACTION, tenant_id, action)
+        row = await lanes_sql.read_action(self._database, tenant_id, action)
         if row is None:
             return None
-        policy = RetryPolicy.from_json(json.loads(row["content"]))
-        return ActionRules(queue=row["queue"], priority=row["priority"], policy=policy)
+        policy = RetryPolicy.from_json(json.loads(row.content))
+        return ActionRules(queue=row.queue, priority=row.priority, policy=policy)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from holdfast.errors import Unavailable
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_DURABILITY = sql("durability")
+from holdfast.store.sql.queries import checkup as checkup_sql
 
 
 async def require_durable(database: Database, *, is_unsafe: bool) -> None:
     """Raise `Unavailable` for a server that loses accepted work in a crash, unless `is_unsafe` allows it."""
     if is_unsafe:
         return
-    row = await database.fetchrow(_DURABILITY)
-    if off := [name for name in ("fsync", "synchronous_commit") if row[name] == "off"]:
+    settings = (await checkup_sql.durability(database))._asdict()
+    if off := [name for name in ("fsync", "synchronous_commit") if settings[name] == "off"]:
         raise Unavailable(
             f"{' and '.join(off)} of this PostgreSQL is off: work that was accepted can be lost in a crash.",
             code="database_not_durable",

@@ -20,17 +20,8 @@ from holdfast.core.flows.refusal import refusal
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Database, Session
 from holdfast.store.flow_plans import GIANT_BYTES, read_plan
-from holdfast.store.statements import sql
-
-_ENSURE_FLOW = sql("ensure_flow")
-_FIND_FLOW = sql("find_flow")
-_READ_FLOW = sql("read_flow")
-_ENSURE_SNAPSHOT = sql("ensure_snapshot")
-_FIND_SNAPSHOT = sql("find_snapshot")
-_READ_SNAPSHOTS = sql("read_snapshots")
-_NEWEST_SNAPSHOT = sql("newest_snapshot")
-_FIND_SNAPSHOTS = sql("find_snapshots")
-_FLOW_NAMES = sql("flow_names")
+from holdfast.store.sql.flows import flows as flows_sql
+from holdfast.store.sql.queries import runs as runs_sql
 
 _NAMES_MAX = 1_000
 _CHANGES_SHOWN_MAX = 5
@@ -71,12 +62,12 @@ class Flows:
         if (known := self._flow_ids.get((tenant_id, digest))) is not None:
             return known
         name, version = definition.name, definition.version
-        row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
+        row = await flows_sql.find_flow(self._database, tenant_id, name, version)
         if row is None:
             plan = plan or Plan.of(definition)
             edges = [(up, down) for down, ups in enumerate(plan.upstream) for up in ups]
-            await self._database.fetch(
-                _ENSURE_FLOW,
+            await flows_sql.ensure_flow(
+                self._database,
                 tenant_id,
                 name,
                 version,
@@ -86,31 +77,32 @@ class Flows:
                 [up for up, _ in edges],
                 [down for _, down in edges],
             )
-            row = await self._database.fetchrow(_FIND_FLOW, tenant_id, name, version)
-        if row["digest"] != digest:
+            row = await flows_sql.find_flow(self._database, tenant_id, name, version)
+            assert row is not None, "it was just created"
+        if row.digest != digest:
             raise _changed(await self.read(tenant_id, name, version), definition)
-        self._flow_ids[tenant_id, digest] = row["flow_id"]
-        return int(row["flow_id"])
+        self._flow_ids[tenant_id, digest] = row.flow_id
+        return row.flow_id
 
     async def read(self, tenant_id: int, name: str, version: int | None = None) -> FlowDefinition:
         """Return one version of a flow, or its newest; `NotFound` if there is none."""
-        row = await self._database.fetchrow(_READ_FLOW, tenant_id, name, version)
+        row = await flows_sql.read_flow(self._database, tenant_id, name, version)
         if row is None:
             raise await self._not_found(tenant_id, name, version)
-        return definition_of(row["definition"])
+        return definition_of(row.definition)
 
     async def newest(self, tenant_id: int, name: str, version: int | None = None) -> FlowSnapshot:
         """Return the snapshot that a run of a flow given by name executes: its newest version, as last declared;
         `NotFound` if there is none."""
         async with self._database.session() as session:
-            found = await session.fetchval(_NEWEST_SNAPSHOT, tenant_id, name, version)
+            found = await flows_sql.newest_snapshot(session, tenant_id, name, version)
             if found is not None:
                 await self.learn([found], session)
                 return self.snapshot(found)
         raise await self._not_found(tenant_id, name, version)
 
     async def _not_found(self, tenant_id: int, name: str, version: int | None) -> NotFound:
-        names = [row["name"] for row in await self._database.fetch(_FLOW_NAMES, tenant_id, _NAMES_MAX)]
+        names = [row.name for row in await flows_sql.flow_names(self._database, tenant_id, _NAMES_MAX)]
         near = difflib.get_close_matches(name, names, n=1)
         shown = name if version is None else f"{name} version {version}"
         known = "A worker that has it declares it when it starts; see `holdfast flow list`."
@@ -133,17 +125,18 @@ class Flows:
         """Store a definition with the rules of its nodes, and return it with its id."""
         columns = (lane_ids, policy_ids, priorities, child_ids)
         digest = hashlib.sha256(json.dumps(columns).encode()).digest()
-        found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
+        found = await flows_sql.find_snapshot(self._database, flow_id, digest)
         if found is None:
-            await self._database.fetch(_ENSURE_SNAPSHOT, tenant_id, flow_id, digest, *columns)
-            found = await self._database.fetchval(_FIND_SNAPSHOT, flow_id, digest)
-        snapshot = FlowSnapshot(int(found), flow_id, tenant_id, plan, *columns)
+            await flows_sql.ensure_snapshot(self._database, tenant_id, flow_id, digest, *columns)
+            found = await flows_sql.find_snapshot(self._database, flow_id, digest)
+            assert found is not None, "it was just created"
+        snapshot = FlowSnapshot(found, flow_id, tenant_id, plan, *columns)
         self._snapshots[snapshot.snapshot_id] = snapshot
         return snapshot
 
     async def snapshot_ids(self, tenant_id: int, name: str, version: int | None = None) -> list[int]:
         """Return the snapshots of a flow, or of one version of it, newest first."""
-        return [row[0] for row in await self._database.fetch(_FIND_SNAPSHOTS, tenant_id, name, version)]
+        return [row[0] for row in await runs_sql.find_snapshots(self._database, tenant_id, name, version)]
 
     def snapshot(self, snapshot_id: int) -> FlowSnapshot:
         """Return a cached snapshot; call `learn` first."""
@@ -153,7 +146,7 @@ class Flows:
         """Read the snapshots that are not cached yet, and those that their nodes run."""
         wanted, found = set(snapshot_ids), dict[int, FlowSnapshot]()
         while fresh := [one for one in wanted if one and one not in self._snapshots and one not in found]:
-            for row in await session.fetch(_READ_SNAPSHOTS, fresh):
+            for row in await flows_sql.read_snapshots(session, fresh):
                 snapshot_id, flow_id, tenant_id, definition, *columns = row
                 if (plan := self._plans.get(flow_id)) is None:
                     plan = self._plans[flow_id] = await _plan_of(definition)

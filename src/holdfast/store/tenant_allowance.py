@@ -13,11 +13,7 @@ from typing import TypeVar
 
 from holdfast.errors import Unavailable
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_READ = sql("read_allowance")
-_COUNT = sql("count_queued")
-_HAS_KEY = sql("has_key")
+from holdfast.store.sql.identity import tenants as tenants_sql
 
 T = TypeVar("T")
 
@@ -60,12 +56,12 @@ class TenantAllowance:
         if limit is None:
             return
         if now - known.counted_at > COUNT_SECONDS_MAX or known.queued + count > limit:
-            known.queued = int(await source.fetchval(_COUNT, tenant_id, limit + 1))
+            known.queued = await tenants_sql.count_queued(source, tenant_id, limit + 1)
             known.counted_at = now
         if known.queued + count <= limit:
             known.queued += count
             return
-        if key is not None and await source.fetchval(_HAS_KEY, tenant_id, key):
+        if key is not None and await tenants_sql.has_key(source, tenant_id, key):
             return
         raise _refusal(limit)
 
@@ -82,7 +78,7 @@ class TenantAllowance:
         now = time.monotonic()
         known = self._known.get(tenant_id)
         if known is None or now - known.read_at > LIMIT_SECONDS_MAX:
-            max_queued = await source.fetchval(_READ, tenant_id)
+            max_queued = await tenants_sql.read_allowance(source, tenant_id)
             known = self._known.setdefault(tenant_id, _Known(max_queued, now))
             known.max_queued, known.read_at = max_queued, now
         return known

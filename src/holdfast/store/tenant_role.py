@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from holdfast.errors import Unavailable
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_TENANT_ROLE = sql("tenant_role")
+from holdfast.store.sql.queries import checkup as checkup_sql
 
 
 def statements_missing(*, has_role: bool, may_become: bool, role: str) -> list[str]:
@@ -21,8 +19,8 @@ def statements_missing(*, has_role: bool, may_become: bool, role: str) -> list[s
 
 async def missing_statements(database: Database) -> list[str]:
     """Return the missing statements of a database, for its current role."""
-    row = await database.fetchrow(_TENANT_ROLE)
-    return statements_missing(has_role=row["has_role"], may_become=row["may_become"], role=row["me"])
+    row = await checkup_sql.tenant_role(database)
+    return statements_missing(has_role=row.has_role, may_become=row.may_become, role=row.me)
 
 
 async def require_tenant_role(database: Database) -> None:

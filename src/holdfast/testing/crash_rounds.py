@@ -28,11 +28,9 @@ from holdfast.execution.effect_runner import EffectRunner, takes_key
 from holdfast.execution.effect_store import Answer, Ask, DatabaseEffectStore, Request
 from holdfast.execution.runner import Runner
 from holdfast.execution.running_attempt import AttemptPlan, RunningAttempt
-from holdfast.store.statements import sql
+from holdfast.store.sql.workers import workers as workers_sql
 from holdfast.testing.crash_report import Traces
 
-_REGISTER = sql("register_worker")
-_RETIRE = sql("retire_worker")
 _RETRYING = "select task_id from holdfast.live where state = 'w' and is_retrying"
 _QUEUED = "select count(*) from holdfast.live where state = 'q'"
 
@@ -157,16 +155,16 @@ class Round:
 
     async def _claimer(self) -> Claimer:
         actions = sorted(self._actions)
-        row = await self._engine.database.fetchrow(
-            _REGISTER, "crash test", "", None, actions, 1, "{}", self._engine.tenant_id, None
+        row = await workers_sql.register_worker(
+            self._engine.database, "crash test", "", None, actions, 1, "{}", self._engine.tenant_id, None
         )
         return Claimer(
-            WorkerIdentity(worker_id=row["worker_id"], actions=actions, queues=None, lease_seconds=LEASE_SECONDS)
+            WorkerIdentity(worker_id=row.worker_id, actions=actions, queues=None, lease_seconds=LEASE_SECONDS)
         )
 
     async def _retire_worker(self, claimer: Claimer) -> None:
         """Retire the crashed attempt's worker, so that the attempt is lost."""
-        await self._engine.database.fetch(_RETIRE, claimer.identity.worker_id, False)
+        await workers_sql.retire_worker(self._engine.database, claimer.identity.worker_id, False)
         await self._loops.reap()
 
 

@@ -43,14 +43,10 @@ from holdfast.engine.queries.dead_letters import DeadLetterView, list_letters
 from holdfast.engine.schedules.fire import schedule_once
 from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
+from holdfast.store.sql.workers import workers as workers_sql
 from holdfast.testing.rows import AttemptRow, StoredTask
 from holdfast.testing.runs import Runs
 from holdfast.testing.schedules import Schedules
-
-_REGISTER = sql("register_worker")
-_RETIRE = sql("retire_worker")
-_DRAIN = sql("drain_worker")
 
 
 class Orderable(Protocol):
@@ -303,11 +299,11 @@ class Dispatcher:
 
     async def retire(self, worker: str, *, was_asked_to_stop: bool = False) -> None:
         """Record that the worker's process has ended."""
-        await self.engine.database.fetch(_RETIRE, await self.worker_id(worker), was_asked_to_stop)
+        await workers_sql.retire_worker(self.engine.database, await self.worker_id(worker), was_asked_to_stop)
 
     async def drain(self, worker: str) -> None:
         """Ask the worker to claim no more tasks."""
-        await self.engine.database.fetch(_DRAIN, await self.worker_id(worker))
+        await workers_sql.drain_worker(self.engine.database, await self.worker_id(worker))
 
     async def task(self, task_id: str) -> StoredTask:
         """Return the task as the view `tasks` shows it."""
@@ -329,12 +325,12 @@ class Dispatcher:
 
     async def _claimer(self, worker: str) -> Claimer:
         if worker not in self._claimers:
-            row = await self.engine.database.fetchrow(
-                _REGISTER, worker, "", None, self._actions, 100, "{}", self.engine.tenant_id, None
+            row = await workers_sql.register_worker(
+                self.engine.database, worker, "", None, self._actions, 100, "{}", self.engine.tenant_id, None
             )
             self._claimers[worker] = Claimer(
                 WorkerIdentity(
-                    worker_id=row["worker_id"],
+                    worker_id=row.worker_id,
                     actions=self._actions,
                     queues=None,
                     lease_seconds=self.engine.settings.worker.lease_seconds,

@@ -21,14 +21,12 @@ from holdfast.engine.lifecycle.runs.signals import deliver_once, expire_waits_on
 from holdfast.engine.lifecycle.runs.start import RunOptions, snapshot_of, start_runs
 from holdfast.engine.publish import publish_and_propagate
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
+from holdfast.store.sql.flows import run_commands as run_commands_sql
+from holdfast.store.sql.flows import runs as runs_sql
 
 if TYPE_CHECKING:
     from holdfast.testing.dispatcher import Dispatcher
 
-_LOCK_RUN = sql("lock_run")
-_NODE_STATES = sql("node_states")
-_RUN_SNAPSHOTS = sql("run_snapshots")
 BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -69,22 +67,24 @@ class Runs:
 
     async def nodes(self, run_id: str) -> dict[str, str]:
         """Return the state of each node."""
-        return {name: row["state"] for name, row in (await self._rows(run_id)).items()}
+        return {name: row.state for name, row in (await self._rows(run_id)).items()}
 
     async def attempts(self, run_id: str) -> dict[str, int]:
         """Return how many attempts each node had."""
-        return {name: row["attempt"] for name, row in (await self._rows(run_id)).items()}
+        return {name: row.attempt for name, row in (await self._rows(run_id)).items()}
 
     async def state(self, run_id: str) -> str:
         """Return `open`, `completed`, `failed` or `canceled`."""
-        row = await self._engine.database.fetchrow(_LOCK_RUN, int(run_id), self._engine.tenant_id)
-        return ENDS.get(row["state"], "open")
+        row = await runs_sql.lock_run(self._engine.database, int(run_id), self._engine.tenant_id)
+        assert row is not None, f"there is no run {run_id}"
+        return ENDS.get(row.state, "open")
 
     async def output(self, run_id: str) -> Any:
         """Return the output of the flow from the outputs stored so far."""
         async with self._engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)], self._engine.tenant_id)
-            return await run_output(session, self._engine.catalog, int(run_id), row["snapshot_id"])
+            row = await runs_sql.run_snapshots(session, [int(run_id)], self._engine.tenant_id)
+            assert row is not None, f"there is no run {run_id}"
+            return await run_output(session, self._engine.catalog, int(run_id), row.snapshot_id)
 
     def task_id(self, run_id: str, flow: FlowDefinition, node: str) -> str:
         """Return the id of the task that is this node."""
@@ -166,8 +166,9 @@ class Runs:
 
     async def _rows(self, run_id: str) -> dict[str, Any]:
         async with self._engine.database.session() as session:
-            row = await session.fetchrow(_RUN_SNAPSHOTS, [int(run_id)], self._engine.tenant_id)
-            await self._engine.catalog.flows.learn([row["snapshot_id"]], session)
-            nodes = self._engine.catalog.flows.snapshot(row["snapshot_id"]).plan.nodes
-            rows = await session.fetch(_NODE_STATES, int(run_id), self._engine.tenant_id)
-        return {nodes[row["node_no"]].name: row for row in rows}
+            row = await runs_sql.run_snapshots(session, [int(run_id)], self._engine.tenant_id)
+            assert row is not None, f"there is no run {run_id}"
+            await self._engine.catalog.flows.learn([row.snapshot_id], session)
+            nodes = self._engine.catalog.flows.snapshot(row.snapshot_id).plan.nodes
+            rows = await run_commands_sql.node_states(session, int(run_id), self._engine.tenant_id)
+        return {nodes[row.node_no].name: row for row in rows}

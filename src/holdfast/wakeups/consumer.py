@@ -13,15 +13,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.core.wakeups.hint import Hint, HintAction, HintDecision, HintedTask, Reader, judge, read_hint
 from holdfast.errors import HoldfastError
 from holdfast.store.database import ANY_DB_ERROR, Database
-from holdfast.store.statements import sql
+from holdfast.store.sql.wakeups import outbox as outbox_sql
 from holdfast.wakeups.contract import BATCH_MAX, HintDelivery, HintTransport
-
-_FIND = sql("find_hinted")
 
 log = logging.getLogger("holdfast.wake")
 
@@ -182,10 +179,10 @@ async def find_hinted(database: Database, task_ids: Collection[int]) -> dict[int
     """Return the state of each task that hints name, including unknown ones."""
     if not task_ids:
         return {}
-    rows = await database.fetch(_FIND, sorted(set(task_ids)))
-    return {row["task_id"]: _hinted(row) for row in rows}
+    rows = await outbox_sql.find_hinted(database, sorted(set(task_ids)))
+    return {row.task_id: _hinted(row) for row in rows}
 
 
-def _hinted(row: Any) -> HintedTask:
-    fields = {name: value for name, value in row.items() if value is not None and name != "task_id"}
+def _hinted(row: outbox_sql.FindHintedRow) -> HintedTask:
+    fields = {name: value for name, value in row._asdict().items() if value is not None and name != "task_id"}
     return HintedTask(**{"state": None} | fields)

@@ -10,12 +10,13 @@ import contextlib
 import threading
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.ui.words import hue, one_line, state_text, strip_control_chars
 from holdfast.core.values.duration import human
+from holdfast.store.sql.queries import events as events_sql
 
 if TYPE_CHECKING:
     from holdfast.cli.ui.shell import Shell
@@ -108,30 +109,29 @@ def _state(event: Event) -> str:
 
 
 async def _lines(database: Database, events: list[Event]) -> list[str]:
-    from holdfast.store.statements import sql
+    from holdfast.store.sql.queries import events as events_sql
 
     if not events:
         return []
-    rows = await database.fetch(
-        sql("log_lines"), [int(event.task_id) for event in events], [event.attempt for event in events]
-    )
-    known = {(row["task_id"], row["attempt"]): row for row in rows}
+    task_ids = [int(event.task_id) for event in events]
+    rows = await events_sql.log_lines(database, task_ids, [event.attempt for event in events])
+    known = {(row.task_id, row.attempt): row for row in rows}
     return [_line(event, known.get((int(event.task_id), event.attempt))) for event in events]
 
 
-def _line(event: Event, row: Any) -> str:
+def _line(event: Event, row: events_sql.LogLinesRow | None) -> str:
     state = _state(event)
     head = click.style(f"{state_text(state):<12}", fg=hue(state) or None)
-    action = "" if row is None else row["action"] or ""
+    action = "" if row is None else row.action or ""
     parts = [f"{_stamp(event.at)}  {head} {event.task_id}  {strip_control_chars(action)}"]
     if event.attempt > 1:
         parts.append(f"attempt {event.attempt}")
-    if row is not None and row["took_seconds"] is not None and state == "completed":
-        parts.append(f"in {human(row['took_seconds'])}")
-    if row is not None and row["code"] is not None and state in ("failed", "retrying", "lost"):
-        name = row["type"].rpartition(".")[2] or row["code"]
-        parts.append(f"{name}: {one_line(row['message'])[:160]}")
-        parts.append(click.style(one_line(row["sentence"]), dim=True))
+    if row is not None and row.took_seconds is not None and state == "completed":
+        parts.append(f"in {human(row.took_seconds)}")
+    if row is not None and row.code is not None and state in ("failed", "retrying", "lost"):
+        name = (row.type or "").rpartition(".")[2] or row.code
+        parts.append(f"{name}: {one_line(row.message or '')[:160]}")
+        parts.append(click.style(one_line(row.sentence or ""), dim=True))
     return "  ".join(parts)
 
 

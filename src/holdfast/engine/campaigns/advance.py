@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.health.liveness import SILENT_SECONDS_MIN
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.campaigns.candidates import Candidates, keep_place, look, place_after, which
-from holdfast.engine.for_each_row import Pages, all_in_turn, apart
+from holdfast.engine.for_each_row import all_in_turn, apart
 from holdfast.engine.lifecycle.dead_letters.requeue import (
     DeadLetter,
     RequeueRequest,
@@ -43,18 +44,9 @@ from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_MOVING_CAMPAIGNS = sql("moving_campaigns")
-_TAKE_TURN = sql("take_campaign_turn")
-_END_TURN = sql("end_campaign_turn")
-_LOCK_CAMPAIGN = sql("lock_campaign")
-_COLLECT = sql("collect_campaign")
-_TAKE = sql("take_campaign_letters")
-_NOTE_RELEASED = sql("note_released")
-_MOVE = sql("move_campaign")
-_REST = sql("rest_campaign")
-_LANE_VERSIONS = sql("lane_versions")
+from holdfast.store.sql.dead_letters import campaigns as campaigns_sql
+from holdfast.store.sql.dead_letters import commands as commands_sql
+from holdfast.store.sql.queries import campaigns as campaigns_queries_sql
 
 CAMPAIGNS_BATCH = 50
 RELEASE_BATCH = 500
@@ -92,13 +84,13 @@ async def campaigns_once(
     if not rest:
         await going.run(0)
         return going.moved
-    rows = await database.fetch(_MOVING_CAMPAIGNS, CAMPAIGNS_BATCH, 0)
-    turn = await database.fetchrow(_TAKE_TURN, TURN_SECONDS) if rows else None
+    rows = await campaigns_sql.moving_campaigns(database, CAMPAIGNS_BATCH, 0)
+    turn = await campaigns_sql.take_campaign_turn(database, TURN_SECONDS) if rows else None
     if turn is None:
-        return CampaignsAdvanced(under_way=sum(row["state"] in _UNDER_WAY for row in rows))
-    await going.run(turn["campaign_id"])
+        return CampaignsAdvanced(under_way=sum(row.state in _UNDER_WAY for row in rows))
+    await going.run(turn.campaign_id)
     seconds = min(rest * (time.monotonic() - going.began_at), REST_SECONDS_MAX)
-    await database.fetch(_END_TURN, turn["rests_until"], seconds, going.left_off_at)
+    await campaigns_sql.end_campaign_turn(database, turn.rests_until, seconds, going.left_off_at)
     return going.moved
 
 
@@ -121,15 +113,21 @@ class _Pass:
         self.began_at = time.monotonic()
 
     async def run(self, after: int) -> None:
-        of = Pages(_MOVING_CAMPAIGNS, number="campaign_id", limit=CAMPAIGNS_BATCH)
-        await all_in_turn(self._database, of, self._step, what="campaigns", after=after)
+        await all_in_turn(
+            partial(campaigns_sql.moving_campaigns, self._database),
+            self._step,
+            number=lambda row: row.campaign_id,
+            limit=CAMPAIGNS_BATCH,
+            what="campaigns",
+            after=after,
+        )
 
-    async def _step(self, row: Any) -> None:
+    async def _step(self, row: campaigns_sql.MovingCampaignsRow) -> None:
         if self._rests and self._last and time.monotonic() - self.began_at > PASS_SECONDS:
             self.left_off_at = self._last
             self.moved.under_way += 1
             return
-        self._last = row["campaign_id"]
+        self._last = row.campaign_id
         try:
             await self._move(row)
         except Unavailable:
@@ -137,14 +135,14 @@ class _Pass:
         except Exception:
             if self._rests:
                 with apart("campaigns", row):
-                    await self._database.fetch(_REST, row["campaign_id"], REST_SECONDS_MAX, _FAILED)
+                    await campaigns_sql.rest_campaign(self._database, row.campaign_id, REST_SECONDS_MAX, _FAILED)
             raise
 
-    async def _move(self, row: Any) -> None:
+    async def _move(self, row: campaigns_sql.MovingCampaignsRow) -> None:
         moved = CampaignsAdvanced()
-        state = CampaignState(row["state"])
+        state = CampaignState(row.state)
         async with self._database.transaction() as session:
-            campaign = await session.fetchrow(_LOCK_CAMPAIGN, row["campaign_id"])
+            campaign = await campaigns_sql.lock_campaign(session, row.campaign_id)
             if campaign is not None:
                 state = await _move(session, self._catalog, campaign, self._limit, moved, self._silent_seconds)
         self.moved.released += moved.released
@@ -156,19 +154,24 @@ _FAILED = f"its last pass failed; the next one comes in {REST_SECONDS_MAX:g} sec
 
 
 async def _move(
-    session: Session, catalog: Catalog, campaign: Any, limit: int, moved: CampaignsAdvanced, silent_seconds: float
+    session: Session,
+    catalog: Catalog,
+    campaign: campaigns_sql.LockCampaignRow,
+    limit: int,
+    moved: CampaignsAdvanced,
+    silent_seconds: float,
 ) -> CampaignState:
     """Advance a campaign one step. Return its new state."""
-    collected = await session.fetchrow(_COLLECT, campaign["campaign_id"], SWEEP_ACTOR, campaign["leg"])
-    state = CampaignState(campaign["state"])
+    collected = await campaigns_sql.collect_campaign(session, campaign.campaign_id, SWEEP_ACTOR, campaign.leg)
+    state = CampaignState(campaign.state)
     is_gate_open = await _is_gate_open(session, campaign, silent_seconds)
     is_moving = state in MOVING and is_gate_open
-    room = max(min(limit, campaign["at_once"] - collected["outstanding"]), 1)
+    room = max(min(limit, campaign.at_once - collected.outstanding), 1)
     found = await look(session, campaign, room) if is_moving else Candidates()
     step = next_step(_counts(campaign, collected, found, is_gate_open=is_gate_open))
     out = None
     if step.release:
-        is_alone = collected["outstanding"] == 0
+        is_alone = collected.outstanding == 0
         out = await _release(session, catalog, campaign, found, min(step.release, room), moved, is_alone=is_alone)
     if out is None and is_moving:
         await keep_place(session, campaign, found)
@@ -183,44 +186,52 @@ async def _move(
             session,
             campaign,
             "campaign.release",
-            before={"released": campaign["released"]},
-            after={"released": campaign["released"] + out},
+            before={"released": campaign.released},
+            after={"released": campaign.released + out},
         )
     return step.state
 
 
-async def _audit(session: Session, campaign: Any, verb: str, *, before: Any, after: Any) -> None:
-    subject = str(campaign["campaign_id"])
+async def _audit(
+    session: Session, campaign: campaigns_sql.LockCampaignRow, verb: str, *, before: Any, after: Any
+) -> None:
+    subject = str(campaign.campaign_id)
     change = Change(verb=verb, subject_kind="campaign", subject_id=subject, before=before, after=after)
-    await audit(session, campaign["tenant_id"], [change], actor=SWEEP_ACTOR, reason=campaign["reason"])
+    await audit(session, campaign.tenant_id, [change], actor=SWEEP_ACTOR, reason=campaign.reason)
 
 
-async def _store(session: Session, campaign: Any, step: CampaignStep) -> None:
-    await session.fetch(_MOVE, campaign["campaign_id"], campaign["state"], step.state, step.note, SWEEP_ACTOR)
+async def _store(session: Session, campaign: campaigns_sql.LockCampaignRow, step: CampaignStep) -> None:
+    await campaigns_sql.move_campaign(session, campaign.campaign_id, campaign.state, step.state, step.note, SWEEP_ACTOR)
 
 
-def _counts(campaign: Any, collected: Any, found: Candidates, *, is_gate_open: bool) -> CampaignCounts:
+def _counts(
+    campaign: campaigns_sql.LockCampaignRow,
+    collected: campaigns_sql.CollectCampaignRow,
+    found: Candidates,
+    *,
+    is_gate_open: bool,
+) -> CampaignCounts:
     return CampaignCounts(
-        state=CampaignState(campaign["state"]),
-        canary=campaign["canary"],
-        at_once=campaign["at_once"],
+        state=CampaignState(campaign.state),
+        canary=campaign.canary,
+        at_once=campaign.at_once,
         left=len(found.letters) + found.is_waiting,
-        outstanding=collected["outstanding"],
-        released=collected["leg_released"],
-        succeeded=collected["leg_succeeded"],
-        returned=collected["leg_returned"],
-        failed=collected["leg_failed"],
+        outstanding=collected.outstanding,
+        released=collected.leg_released,
+        succeeded=collected.leg_succeeded,
+        returned=collected.leg_returned,
+        failed=collected.leg_failed,
         is_gate_open=is_gate_open,
         is_paused=found.is_waiting,
         is_looking=found.is_looking,
     )
 
 
-async def _is_gate_open(session: Session, campaign: Any, silent_seconds: float) -> bool:
-    if campaign["newer_than"] is None or campaign["state"] != CampaignState.AWAITING_VERSION:
+async def _is_gate_open(session: Session, campaign: campaigns_sql.LockCampaignRow, silent_seconds: float) -> bool:
+    if campaign.newer_than is None or campaign.state != CampaignState.AWAITING_VERSION:
         return True
-    rows = await session.fetch(_LANE_VERSIONS, campaign["lane_ids"], silent_seconds, campaign["tenant_id"])
-    return any(is_newer(row["version"], campaign["newer_than"]) for row in rows)
+    rows = await campaigns_queries_sql.lane_versions(session, campaign.lane_ids, silent_seconds, campaign.tenant_id)
+    return any(is_newer(row.version, campaign.newer_than) for row in rows)
 
 
 class _Unit(msgspec.Struct):
@@ -234,7 +245,7 @@ class _Unit(msgspec.Struct):
 async def _release(
     session: Session,
     catalog: Catalog,
-    campaign: Any,
+    campaign: campaigns_sql.LockCampaignRow,
     found: Candidates,
     room: int,
     moved: CampaignsAdvanced,
@@ -246,17 +257,15 @@ async def _release(
 
     Return how many were released; None if none was tried and nothing was recorded.
     """
-    tenant_id, campaign_id = campaign["tenant_id"], campaign["campaign_id"]
+    tenant_id, campaign_id = campaign.tenant_id, campaign.campaign_id
     held = await lock_run_dead_letters(
         session, tenant_id, (run_id for run_id in found.runs[:room] if run_id is not None)
     )
     ids = set(found.letters[:room])
-    ids |= {row["dead_letter_id"] for row in held if row["fingerprint"] == campaign["fingerprint"]}
-    units = _units(await session.fetch(_TAKE, *which(campaign), sorted(ids)), held)
+    ids |= {row.dead_letter_id for row in held if row.fingerprint == campaign.fingerprint}
+    units = _units(await campaigns_sql.take_campaign_letters(session, *which(campaign), sorted(ids)), held)
     going = units[: how_many_fit((unit.size for unit in units), min(room, len(found.letters)), is_alone=is_alone)]
-    by = RequeueRequest(
-        campaign["started_by"], f"campaign {campaign['name']}", campaign_id, PRIORITY, lifts_pause=False
-    )
+    by = RequeueRequest(campaign.started_by, f"campaign {campaign.name}", campaign_id, PRIORITY, lifts_pause=False)
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
     out = await _release_tasks(session, campaign, plain, by, moved)
     # The oldest dead letters choose the runs; the runs are still locked in the global order.
@@ -270,29 +279,35 @@ async def _release(
         return None
     letter_ids = sorted(noted)
     columns = (letter_ids, [noted[one] for one in letter_ids], [one in gone for one in letter_ids])
-    await session.fetch(_NOTE_RELEASED, campaign_id, campaign["leg"], *columns, *place_after(found, noted))
+    await campaigns_sql.note_released(session, campaign_id, campaign.leg, *columns, *place_after(found, noted))
     return len(gone)
 
 
-def _units(rows: Sequence[Any], held: Sequence[Any]) -> list[_Unit]:
+def _units(
+    rows: Sequence[campaigns_sql.TakeCampaignLettersRow], held: Sequence[commands_sql.HoldRunLettersRow]
+) -> list[_Unit]:
     """Group taken dead letters into the units that are released together, oldest first."""
     units: dict[tuple[int | None, int], _Unit] = {}
     for row in rows:
-        key = (row["run_id"], row["task_id"] if row["run_id"] is None else 0)
-        units.setdefault(key, _Unit(row["run_id"], [])).letters += letters_of([row])
+        key = (row.run_id, row.task_id if row.run_id is None else 0)
+        units.setdefault(key, _Unit(row.run_id, [])).letters += letters_of([row])
     for unit in units.values():
         if unit.run_id is not None:
-            others = {row["dead_letter_id"] for row in waiting(held, unit.run_id)}
+            others = {row.dead_letter_id for row in waiting(held, unit.run_id)}
             unit.size = len(others | {letter.dead_letter_id for letter in unit.letters})
     return list(units.values())
 
 
 async def _release_tasks(
-    session: Session, campaign: Any, letters: Sequence[DeadLetter], by: RequeueRequest, moved: CampaignsAdvanced
+    session: Session,
+    campaign: campaigns_sql.LockCampaignRow,
+    letters: Sequence[DeadLetter],
+    by: RequeueRequest,
+    moved: CampaignsAdvanced,
 ) -> list[DeadLetter]:
     if not letters:
         return []
-    done = await dispatch_tasks(session, campaign["tenant_id"], letters, by, is_asked=False)
+    done = await dispatch_tasks(session, campaign.tenant_id, letters, by, is_asked=False)
     moved.notifications = moved.notifications.and_(done.notifications)
     return done.letters
 
@@ -300,9 +315,9 @@ async def _release_tasks(
 async def _release_run(
     session: Session,
     catalog: Catalog,
-    campaign: Any,
+    campaign: campaigns_sql.LockCampaignRow,
     unit: _Unit,
-    held: Sequence[Any],
+    held: Sequence[commands_sql.HoldRunLettersRow],
     by: RequeueRequest,
     moved: CampaignsAdvanced,
 ) -> list[DeadLetter]:
@@ -313,7 +328,7 @@ async def _release_run(
         async with session.transaction():
             await request(session, [letter.dead_letter_id for letter in unit.letters], by)
             run_id, letters = unit.run_id, unit.letters
-            done, _ = await dispatch_run(session, catalog, campaign["tenant_id"], run_id, letters, held, by)
+            done, _ = await dispatch_run(session, catalog, campaign.tenant_id, run_id, letters, held, by)
     except Conflict:
         return []
     moved.notifications = moved.notifications.and_(done.notifications)

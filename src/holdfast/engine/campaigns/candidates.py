@@ -7,15 +7,11 @@ paused queue or run are skipped until the next round. Only a round that skipped 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import msgspec
 
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_NEXT = sql("next_campaign_letters")
-_KEEP_PLACE = sql("keep_campaign_place")
+from holdfast.store.sql.dead_letters import campaigns as campaigns_sql
 
 LOOK_BATCH = 500
 LOOKS_MAX = 4
@@ -37,27 +33,27 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     passed_by: bool = False
 
 
-def which(campaign: Any) -> tuple[int, str, int, int]:
+def which(campaign: campaigns_sql.LockCampaignRow) -> tuple[int, str, int, int]:
     """Return the arguments that select the dead letters of a campaign: tenant, group, last id and campaign."""
-    return campaign["tenant_id"], campaign["fingerprint"], campaign["upto_id"], campaign["campaign_id"]
+    return campaign.tenant_id, campaign.fingerprint, campaign.upto_id, campaign.campaign_id
 
 
-async def look(session: Session, campaign: Any, room: int) -> Candidates:
+async def look(session: Session, campaign: campaigns_sql.LockCampaignRow, room: int) -> Candidates:
     """Find the next dead letters of a campaign that may be released; at least `room` if there are that many nearby."""
-    place, passed_by = campaign["looked_to"], campaign["passed_by"]
+    place, passed_by = campaign.looked_to, campaign.passed_by
     is_whole = place == 0
     letters: list[int] = []
     runs: list[int | None] = []
     # If every queue is paused, one dead letter is enough to find that out; it need not be the last one of this round.
-    for size in (room if campaign["has_open_queue"] else 1, *[LOOK_BATCH] * LOOKS_MAX):
-        row = await session.fetchrow(_NEXT, *which(campaign), place, size)
-        letters += row["letters"]
-        runs += row["runs"]
-        passed_by = passed_by or row["has_paused"]
-        if row["has_paused"] and not letters and not campaign["has_open_queue"]:
-            return Candidates(is_waiting=True, looked_to=campaign["looked_to"], passed_by=True)
-        place = row["looked_to"] or place
-        is_end = row["looked"] < size
+    for size in (room if campaign.has_open_queue else 1, *[LOOK_BATCH] * LOOKS_MAX):
+        row = await campaigns_sql.next_campaign_letters(session, *which(campaign), place, size)
+        letters += row.letters
+        runs += row.runs
+        passed_by = passed_by or row.has_paused
+        if row.has_paused and not letters and not campaign.has_open_queue:
+            return Candidates(is_waiting=True, looked_to=campaign.looked_to, passed_by=True)
+        place = row.looked_to or place
+        is_end = row.looked < size
         if len(letters) >= room or (letters and is_end):
             break
         if is_end and (is_whole or not passed_by):
@@ -76,8 +72,8 @@ def place_after(found: Candidates, tried: Collection[int] = ()) -> tuple[int, bo
     return found.looked_to if left is None else left - 1, found.passed_by
 
 
-async def keep_place(session: Session, campaign: Any, found: Candidates) -> None:
+async def keep_place(session: Session, campaign: campaigns_sql.LockCampaignRow, found: Candidates) -> None:
     """Store the position of a pass that released nothing."""
     place = place_after(found)
-    if place != (campaign["looked_to"], campaign["passed_by"]):
-        await session.fetch(_KEEP_PLACE, campaign["campaign_id"], *place)
+    if place != (campaign.looked_to, campaign.passed_by):
+        await campaigns_sql.keep_campaign_place(session, campaign.campaign_id, *place)

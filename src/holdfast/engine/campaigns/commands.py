@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -15,16 +15,9 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.idempotency import IdempotentRequest
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_START = sql("start_campaign")
-_APPROVE = sql("approve_campaign")
-_ABORT = sql("abort_campaign")
-_RESUME = sql("resume_campaign")
-_LIST = sql("list_campaigns")
-_STATE = sql("campaign_state")
-_OF_GROUP = sql("campaign_of_group")
-_GROUP_VERSIONS = sql("group_versions")
+from holdfast.store.session import first
+from holdfast.store.sql.dead_letters import campaigns as campaigns_sql
+from holdfast.store.sql.queries import campaigns as campaigns_queries_sql
 
 NAME_CHARACTERS_MAX = 128
 NO_REASON = "aborted; no reason was given"
@@ -95,31 +88,34 @@ async def start_campaign(
         raise Invalid(f"A name has at most {NAME_CHARACTERS_MAX} characters.", code="invalid_name")
     failed_on: list[str] = []
     if needs_newer_version:
-        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
-        failed_on = versions["failed_on"]
+        versions = await campaigns_queries_sql.group_versions(
+            engine.database, tenant_id, fingerprint, engine.silent_seconds
+        )
+        failed_on = versions.failed_on
     than = newest(failed_on) if needs_newer_version else None
     asked = (name.strip() or fingerprint, why, actor, needs_approval, than, canary, at_once)
     async with engine.database.transaction() as session:
         if once is not None:
             await once.begin(session)
-        row = await session.fetchrow(_START, tenant_id, fingerprint, *asked)
+        row = await campaigns_sql.start_campaign(session, tenant_id, fingerprint, *asked)
         if row is None:
             raise await _not_started(session, tenant_id, fingerprint)
         if needs_newer_version and not failed_on:
             raise _unknown_versions(fingerprint)
-        view = _view(await session.fetchrow(_LIST, tenant_id, row["campaign_id"], 1, None))
+        (stored,) = await campaigns_queries_sql.list_campaigns(session, tenant_id, row.campaign_id, 1, None)
+        view = _view(stored)
         if once is not None:
             await once.keep(session, view)
-        await _audit(session, tenant_id, "campaign.start", row["campaign_id"], actor=actor, reason=why)
+        await _audit(session, tenant_id, "campaign.start", row.campaign_id, actor=actor, reason=why)
     return view
 
 
 async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str) -> CampaignView:
     """Approve a campaign that another operator started or resumed."""
     async with engine.database.transaction() as session:
-        row = await session.fetchrow(_APPROVE, campaign_id, tenant_id, actor)
+        row = await campaigns_sql.approve_campaign(session, campaign_id, tenant_id, actor)
         if row is not None:
-            await _audit(session, tenant_id, "campaign.approve", campaign_id, before=row["was"], actor=actor, reason="")
+            await _audit(session, tenant_id, "campaign.approve", campaign_id, before=row.was, actor=actor, reason="")
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is not None:
         return view
@@ -139,7 +135,15 @@ async def abort_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, ac
     A reason is optional, so that stopping is never delayed; without one the record states that none was given.
     """
     note = valid_reason(reason) if reason.strip() else NO_REASON
-    return await _steer(engine, tenant_id, campaign_id, _ABORT, "campaign.abort", actor, note)
+    return await _steer(
+        engine,
+        tenant_id,
+        campaign_id,
+        lambda session: campaigns_sql.abort_campaign(session, campaign_id, tenant_id, actor, note),
+        verb="campaign.abort",
+        actor=actor,
+        note=note,
+    )
 
 
 async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, actor: str, reason: str) -> CampaignView:
@@ -153,14 +157,24 @@ async def resume_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, a
     view = await show_campaign(engine, tenant_id, campaign_id)
     than = view.newer_than
     if than is not None:
-        versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, view.fingerprint, engine.silent_seconds)
-        than = newest([than, *versions["failed_on"]])
-    return await _steer(engine, tenant_id, campaign_id, _RESUME, "campaign.resume", actor, why, than)
+        versions = await campaigns_queries_sql.group_versions(
+            engine.database, tenant_id, view.fingerprint, engine.silent_seconds
+        )
+        than = newest([than, *versions.failed_on])
+    return await _steer(
+        engine,
+        tenant_id,
+        campaign_id,
+        lambda session: campaigns_sql.resume_campaign(session, campaign_id, tenant_id, actor, why, than),
+        verb="campaign.resume",
+        actor=actor,
+        note=why,
+    )
 
 
 async def show_campaign(engine: Engine, tenant_id: int, campaign_id: int) -> CampaignView:
     """Return one campaign; raise `NotFound` if it does not exist."""
-    row = await engine.database.fetchrow(_LIST, tenant_id, campaign_id, 1, None)
+    row = first(await campaigns_queries_sql.list_campaigns(engine.database, tenant_id, campaign_id, 1, None))
     if row is None:
         raise NotFound(
             f"There is no campaign {campaign_id}.", code="campaign_not_found", advice="See `holdfast campaign list`."
@@ -172,16 +186,26 @@ async def list_campaigns(
     engine: Engine, tenant_id: int, *, before: int | None = None, limit: int = 50
 ) -> list[CampaignView]:
     """Return a page of campaigns, newest first; the next page begins `before` the last id of this one."""
-    return [_view(row) for row in await engine.database.fetch(_LIST, tenant_id, None, limit, before)]
+    return [
+        _view(row)
+        for row in await campaigns_queries_sql.list_campaigns(engine.database, tenant_id, None, limit, before)
+    ]
 
 
 async def _steer(
-    engine: Engine, tenant_id: int, campaign_id: int, statement: str, verb: str, actor: str, note: str, *given: Any
+    engine: Engine,
+    tenant_id: int,
+    campaign_id: int,
+    change: Callable[[Session], Awaitable[campaigns_sql.AbortCampaignRow | campaigns_sql.ResumeCampaignRow | None]],
+    *,
+    verb: str,
+    actor: str,
+    note: str,
 ) -> CampaignView:
     async with engine.database.transaction() as session:
-        row = await session.fetchrow(statement, campaign_id, tenant_id, actor, note, *given)
+        row = await change(session)
         if row is not None:
-            await _audit(session, tenant_id, verb, campaign_id, before=row["was"], actor=actor, reason=note)
+            await _audit(session, tenant_id, verb, campaign_id, before=row.was, actor=actor, reason=note)
     view = await show_campaign(engine, tenant_id, campaign_id)
     if row is None:
         raise _wrong_state(view, {"campaign.abort": "aborted", "campaign.resume": "resumed"}[verb])
@@ -203,18 +227,18 @@ async def _audit(
         subject_kind="campaign",
         subject_id=str(campaign_id),
         before=None if before is None else {"state": before},
-        after={"state": await session.fetchval(_STATE, campaign_id)},
+        after={"state": await campaigns_queries_sql.campaign_state(session, campaign_id)},
     )
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
 async def _not_started(session: Session, tenant_id: int, fingerprint: str) -> HoldfastError:
-    row = await session.fetchrow(_OF_GROUP, tenant_id, fingerprint)
+    row = await campaigns_queries_sql.campaign_of_group(session, tenant_id, fingerprint)
     if row is None:
         return no_open_group(fingerprint)
-    campaign_id = str(row["campaign_id"])
+    campaign_id = str(row.campaign_id)
     return Conflict(
-        f"Campaign {campaign_id} works on this group already; it is {row['state']}.",
+        f"Campaign {campaign_id} works on this group already; it is {row.state}.",
         code="campaign_exists",
         advice=f"See `holdfast campaign show {campaign_id}`.",
         campaign_id=campaign_id,
@@ -237,5 +261,5 @@ def _wrong_state(view: CampaignView, word: str) -> Conflict:
     )
 
 
-def _view(row: Any) -> CampaignView:
-    return CampaignView(**{**dict(row), "campaign_id": str(row["campaign_id"])})
+def _view(row: campaigns_queries_sql.ListCampaignsRow) -> CampaignView:
+    return CampaignView(**{**row._asdict(), "campaign_id": str(row.campaign_id)})

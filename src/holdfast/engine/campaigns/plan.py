@@ -4,7 +4,6 @@ repeat."""
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -12,12 +11,7 @@ from holdfast.core.dead_letters.campaign import is_newer, newest
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.runs.redrive import plan_redrive
 from holdfast.errors import Conflict, NotFound
-from holdfast.store.statements import sql
-
-_PLAN = sql("plan_campaign")
-_GROUP_RUNS = sql("group_runs")
-_GROUP_EFFECTS = sql("group_effects")
-_GROUP_VERSIONS = sql("group_versions")
+from holdfast.store.sql.queries import campaigns as campaigns_sql
 
 RUNS_MAX = 100
 """How many runs of a group are examined for the nodes that they would run again."""
@@ -81,34 +75,48 @@ async def plan_campaign(engine: Engine, tenant_id: int, fingerprint: str) -> Cam
     rows, after = await _lanes(engine, tenant_id, fingerprint)
     if not rows:
         raise no_open_group(fingerprint)
-    versions = await engine.database.fetchrow(_GROUP_VERSIONS, tenant_id, fingerprint, engine.silent_seconds)
+    versions = await campaigns_sql.group_versions(engine.database, tenant_id, fingerprint, engine.silent_seconds)
     found = await group_effects(engine, tenant_id, fingerprint, after=after)
-    failed_on, present = sorted(versions["failed_on"]), sorted(versions["present"])
+    failed_on, present = sorted(versions.failed_on), sorted(versions.present)
     return CampaignPlan(
         fingerprint=fingerprint,
-        tasks=sum(row["tasks"] for row in rows),
+        tasks=sum(row.tasks for row in rows),
         runs=found.runs,
         looked_into=found.looked_into,
-        first_seen=min(row["first_seen"] for row in rows),
-        last_seen=max(row["last_seen"] for row in rows),
-        lanes=[PlannedLane(**{name: row[name] for name in PlannedLane.__struct_fields__}) for row in rows],
+        first_seen=min(row.first_seen for row in rows),
+        last_seen=max(row.last_seen for row in rows),
+        lanes=[_planned_lane(row) for row in rows],
         failed_on=failed_on,
         present=present,
         has_newer=bool(failed_on) and any(is_newer(one, newest(failed_on)) for one in present),
         effects=found.effects,
-        is_partial=rows[0]["last_id"] is not None,
+        is_partial=rows[0].last_id is not None,
     )
 
 
-async def _lanes(engine: Engine, tenant_id: int, fingerprint: str) -> tuple[list[Any], int]:
+def _planned_lane(row: campaigns_sql.PlanCampaignRow) -> PlannedLane:
+    assert row.action is not None
+    return PlannedLane(
+        action=row.action,
+        queue=row.queue,
+        tasks=row.tasks,
+        nodes=row.nodes,
+        is_paused=row.is_paused,
+        max_running=row.max_running,
+        starts_per_second=row.starts_per_second,
+    )
+
+
+async def _lanes(engine: Engine, tenant_id: int, fingerprint: str) -> tuple[list[campaigns_sql.PlanCampaignRow], int]:
     """Return the re-drivable tasks by lane, from the first batch of dead letters that has any, and the id after which
     that batch begins."""
     after = 0
     while True:
-        rows = await engine.database.fetch(_PLAN, tenant_id, fingerprint, LETTERS_MAX, after)
-        if not rows or rows[0]["action"] is not None:
+        rows = await campaigns_sql.plan_campaign(engine.database, tenant_id, fingerprint, LETTERS_MAX, after)
+        if not rows or rows[0].action is not None:
             return rows, after
-        after = rows[0]["last_id"]
+        assert rows[0].last_id is not None, "an empty batch names its last dead letter"
+        after = rows[0].last_id
 
 
 async def group_effects(engine: Engine, tenant_id: int, fingerprint: str, *, after: int = 0) -> GroupEffects:
@@ -116,17 +124,19 @@ async def group_effects(engine: Engine, tenant_id: int, fingerprint: str, *, aft
 
     Examines `LETTERS_MAX` dead letters, those `after` an id.
     """
-    rows = await engine.database.fetch(_GROUP_RUNS, tenant_id, fingerprint, RUNS_MAX, LETTERS_MAX, after)
+    rows = await campaigns_sql.group_runs(engine.database, tenant_id, fingerprint, RUNS_MAX, LETTERS_MAX, after)
     reset: list[int] = []
     looked_into = 0
     for row in rows:
         if len(reset) >= TASKS_MAX:
             break
-        reset += await _reset_with(engine, tenant_id, row["run_id"])
+        reset += await _reset_with(engine, tenant_id, row.run_id)
         looked_into += 1
-    found = await engine.database.fetch(_GROUP_EFFECTS, tenant_id, fingerprint, reset[:TASKS_MAX], LETTERS_MAX, after)
-    effects = [RepeatedEffect(**dict(row)) for row in found]
-    return GroupEffects(effects, rows[0]["runs"] if rows else 0, looked_into)
+    found = await campaigns_sql.group_effects(
+        engine.database, tenant_id, fingerprint, reset[:TASKS_MAX], LETTERS_MAX, after
+    )
+    effects = [RepeatedEffect(**row._asdict()) for row in found]
+    return GroupEffects(effects, rows[0].runs if rows else 0, looked_into)
 
 
 async def _reset_with(engine: Engine, tenant_id: int, run_id: int) -> list[int]:

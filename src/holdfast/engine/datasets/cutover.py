@@ -8,36 +8,22 @@ Operator requests are audited; a task that cuts over with its own completion is 
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
 
 from holdfast.core.datasets.dataset import unfinished_words, view_in_use
 from holdfast.engine.audit import Change, audit
-from holdfast.engine.for_each_row import Pages, all_in_turn
+from holdfast.engine.for_each_row import all_in_turn
 from holdfast.engine.lifecycle.runs.commands import cancel_run
 from holdfast.engine.lifecycle.tasks.cancel import cancel_in
 from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import LOCK_CONFLICT, LOCK_TIMEOUT, STILL_USED, Database, Session
-from holdfast.store.statements import sql
-
-_LOCK_DATASET = sql("lock_dataset")
-_LOCK_GENERATIONS = sql("lock_generations")
-_BUILDS_LEFT = sql("builds_left")
-_BUILDS_TO_CANCEL = sql("builds_to_cancel")
-_SUPERSEDE = sql("supersede")
-_CUT_OVER = sql("cut_over")
-_REFRESH_DATASET_VIEW = sql("refresh_dataset_view")
-_ROLL_BACK = sql("roll_back")
-_PREVIOUS_GENERATION = sql("previous_generation")
-_GENERATIONS_LEAVING = sql("generations_leaving")
-_LOCK_LEAVING = sql("lock_leaving")
-_DROP_GENERATION_TABLES = sql("drop_generation_tables")
-_FORGET_STAGES = sql("forget_stages")
-_END_GENERATION = sql("end_generation")
+from holdfast.store.sql.datasets import datasets as datasets_sql
+from holdfast.store.sql.datasets import generations as generations_sql
 
 CANCEL_BATCH = 1_000
 LEAVING_BATCH = 100
@@ -64,9 +50,9 @@ async def cut_over(
     try:
         async with database.transaction() as session:
             generation = await _locked(session, tenant_id, name, version)
-            if generation["state"] == "c":
+            if generation.state == "c":
                 return False
-            if generation["state"] not in ("b", "o"):
+            if generation.state not in ("b", "o"):
                 raise _wrong_state(generation, "cut over")
             left = await cut_over_in(session, generation, asking, is_forced=is_forced)
             if left is not None:
@@ -82,23 +68,23 @@ async def cut_over(
 
 
 async def cut_over_in(
-    session: Session, generation: Any, asking: CutoverRequest, *, is_forced: bool = False
+    session: Session, generation: datasets_sql.LockGenerationsRow, asking: CutoverRequest, *, is_forced: bool = False
 ) -> tuple[int, int] | None:
     """Cut over in the caller's transaction, under its locks. Return the unfinished and failed builds if they forbid
     it."""
-    unfinished, failed = await session.fetchrow(
-        _BUILDS_LEFT, generation["generation_id"], asking.task_id, asking.run_id
+    unfinished, failed = await generations_sql.builds_left(
+        session, generation.generation_id, asking.task_id, asking.run_id
     )
     if (unfinished or failed) and not is_forced:
         return unfinished, failed
-    await _show(session, generation["dataset_id"], generation["version"], asking)
+    await _show(session, generation.dataset_id, generation.version, asking)
     return None
 
 
 async def _show(session: Session, dataset_id: int, version: int, asking: CutoverRequest) -> None:
-    await session.fetch(_SUPERSEDE, dataset_id)
-    assert await session.fetch(_CUT_OVER, dataset_id, version, asking.actor, asking.reason)
-    await session.fetch(_REFRESH_DATASET_VIEW, dataset_id, False)
+    await generations_sql.supersede(session, dataset_id)
+    assert await generations_sql.cut_over(session, dataset_id, version, asking.actor, asking.reason)
+    await generations_sql.refresh_dataset_view(session, dataset_id, False)
 
 
 async def roll_back(
@@ -111,10 +97,10 @@ async def roll_back(
     try:
         async with database.transaction() as session:
             generation = await _locked(session, tenant_id, name, version)
-            dataset_id, state = generation["dataset_id"], generation["state"]
+            dataset_id, state = generation.dataset_id, generation.state
             if state not in ("b", "c"):
                 raise _wrong_state(generation, "rolled back")
-            shown = await session.fetchval(_PREVIOUS_GENERATION, dataset_id) if state == "c" else None
+            shown = await generations_sql.previous_generation(session, dataset_id) if state == "c" else None
             if state == "c" and shown is None:
                 raise Conflict(
                     f"Version {version} of {name} cannot be rolled back: there is no earlier one to show.",
@@ -122,7 +108,7 @@ async def roll_back(
                     advice="Cut over to another version first.",
                 )
             what = (dataset_id, version, [state.encode()], is_kept, asking.actor, asking.reason)
-            assert await session.fetch(_ROLL_BACK, *what)
+            assert await generations_sql.roll_back(session, *what)
             if shown is not None:
                 await _show(session, dataset_id, shown, asking)
             after = {"state": _WORDS["r"], "shown": shown}
@@ -137,17 +123,22 @@ async def drop(database: Database, tenant_id: int, name: str, version: int, aski
     async with database.transaction() as session:
         generation = await _locked(session, tenant_id, name, version)
         states = [b"o", b"r"]
-        what = (generation["dataset_id"], version, states, False, asking.actor, asking.reason)
-        if not await session.fetch(_ROLL_BACK, *what):
+        what = (generation.dataset_id, version, states, False, asking.actor, asking.reason)
+        if not await generations_sql.roll_back(session, *what):
             raise _wrong_state(generation, "dropped")
         await _record(session, "dataset.drop", tenant_id, generation, {"state": _WORDS["d"]}, asking)
 
 
 async def _record(
-    session: Session, verb: str, tenant_id: int, generation: Any, after: dict[str, Any], asking: CutoverRequest
+    session: Session,
+    verb: str,
+    tenant_id: int,
+    generation: datasets_sql.LockGenerationsRow,
+    after: dict[str, Any],
+    asking: CutoverRequest,
 ) -> None:
-    before = {"state": _WORDS[generation["state"]]}
-    subject = f"{generation['name']}:{generation['version']}"
+    before = {"state": _WORDS[generation.state]}
+    subject = f"{generation.name}:{generation.version}"
     change = Change(verb=verb, subject_kind="dataset", subject_id=subject, before=before, after=after)
     await audit(session, tenant_id, [change], actor=asking.actor, reason=asking.reason)
 
@@ -156,18 +147,23 @@ async def finish_rollbacks_once(database: Database, catalog: Catalog, *, grace_s
     """Cancel the unfinished work of generations that were rolled back, and drop the tables that are not kept."""
     everything = [NO_NOTIFICATIONS]
 
-    async def finish(row: Any) -> None:
-        reason = row["reason"] or "its dataset was rolled back"
-        who = {"actor": row["actor"], "reason": reason, "grace_seconds": grace_seconds}
+    async def finish(row: generations_sql.GenerationsLeavingRow) -> None:
+        reason = row.reason or "its dataset was rolled back"
+        who = {"actor": row.actor, "reason": reason, "grace_seconds": grace_seconds}
         while (
-            notifications := await _cancel_builds(database, catalog, row["tenant_id"], row["generation_id"], who)
+            notifications := await _cancel_builds(database, catalog, row.tenant_id, row.generation_id, who)
         ) is not None:
             everything.append(notifications)
-        if not row["is_kept"]:
-            await _unmake(database, row["generation_id"])
+        if not row.is_kept:
+            await _unmake(database, row.generation_id)
 
-    of = Pages(_GENERATIONS_LEAVING, number="generation_id", limit=LEAVING_BATCH)
-    await all_in_turn(database, of, finish, what="rollbacks")
+    await all_in_turn(
+        partial(generations_sql.generations_leaving, database),
+        finish,
+        number=lambda row: row.generation_id,
+        limit=LEAVING_BATCH,
+        what="rollbacks",
+    )
     return reduce(Notifications.and_, everything)
 
 
@@ -175,12 +171,12 @@ async def _cancel_builds(
     database: Database, catalog: Catalog, tenant_id: int, generation_id: int, who: dict[str, Any]
 ) -> Notifications | None:
     """Cancel one batch of tasks and runs; return None if there was nothing left to cancel."""
-    rows = await database.fetch(_BUILDS_TO_CANCEL, generation_id, CANCEL_BATCH)
+    rows = await generations_sql.builds_to_cancel(database, generation_id, CANCEL_BATCH)
     async with database.transaction() as session:
-        tasks = [row["task_id"] for row in rows if not row["is_run"]]
+        tasks = [row.task_id for row in rows if not row.is_run]
         canceled = await cancel_in(session, catalog, tenant_id, tasks, **who)
     notifications, is_changed = canceled.notifications, bool(canceled.states)
-    for run_id in (row["task_id"] for row in rows if row["is_run"]):
+    for run_id in (row.task_id for row in rows if row.is_run):
         try:
             notifications = notifications.and_(await cancel_run(database, catalog, tenant_id, run_id, **who))
             is_changed = True
@@ -193,24 +189,24 @@ async def _unmake(database: Database, generation_id: int) -> None:
     """Drop the tables of one generation. If they are in use, the next pass does it."""
     try:
         async with database.transaction() as session:
-            if await session.fetch(_LOCK_LEAVING, generation_id):
-                await session.fetch(_FORGET_STAGES, generation_id)
-                await session.fetch(_DROP_GENERATION_TABLES, generation_id)
-                assert await session.fetch(_END_GENERATION, generation_id)
+            if await generations_sql.lock_leaving(session, generation_id):
+                await generations_sql.forget_stages(session, generation_id)
+                await generations_sql.drop_generation_tables(session, generation_id)
+                assert await generations_sql.end_generation(session, generation_id)
     except LOCK_CONFLICT:
         return
 
 
-async def _locked(session: Session, tenant_id: int, name: str, version: int) -> Any:
+async def _locked(session: Session, tenant_id: int, name: str, version: int) -> datasets_sql.LockGenerationsRow:
     """Return one generation, with its dataset and all its generations locked."""
-    dataset = await session.fetchrow(_LOCK_DATASET, tenant_id, name)
+    dataset = await datasets_sql.lock_dataset(session, tenant_id, name)
     if dataset is None:
         raise NotFound(
             f"There is no dataset {name!r}.", code="dataset_not_found", advice="See `holdfast dataset list`."
         )
-    rows = await session.fetch(_LOCK_GENERATIONS, [], [dataset["dataset_id"]])
+    rows = await datasets_sql.lock_generations(session, [], [dataset.dataset_id])
     for row in rows:
-        if row["version"] == version:
+        if row.version == version:
             return row
     raise NotFound(
         f"{name} has no version {version}.",
@@ -219,12 +215,12 @@ async def _locked(session: Session, tenant_id: int, name: str, version: int) -> 
     )
 
 
-def _wrong_state(generation: Any, word: str) -> Conflict:
-    state = _WORDS[generation["state"]]
+def _wrong_state(generation: datasets_sql.LockGenerationsRow, word: str) -> Conflict:
+    state = _WORDS[generation.state]
     return Conflict(
-        f"Version {generation['version']} of {generation['name']} cannot be {word}: it is {state}.",
+        f"Version {generation.version} of {generation.name} cannot be {word}: it is {state}.",
         code="dataset_wrong_state",
-        advice=f"See `holdfast dataset show {generation['name']}`.",
+        advice=f"See `holdfast dataset show {generation.name}`.",
         state=state,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -15,16 +16,7 @@ from holdfast.core.datasets.dataset import Mode
 from holdfast.engine.datasets.declare import Generation
 from holdfast.errors import Conflict, HoldfastError, Invalid, LeaseLost, Unavailable
 from holdfast.store.database import REFUSED, Database
-from holdfast.store.statements import sql
-
-_OPEN_STAGE = sql("open_stage")
-_WHY_NOT_STAGED = sql("why_not_staged")
-_GROW_STAGE = sql("grow_stage")
-_READ_STAGE = sql("read_stage")
-_STALE_STAGES = sql("stale_stages")
-_DROP_STAGED = sql("drop_staged")
-_FORGET_STAGE = sql("forget_stage")
-_FORGET_COMMITS = sql("forget_commits")
+from holdfast.store.sql.datasets import datasets as datasets_sql
 
 SWEEP_BATCH = 100
 FORGET_BATCH = 10_000
@@ -56,7 +48,7 @@ async def open_part(database: Database, part: StagedPart) -> None:
     lease = (part.lease.task_id, part.lease.attempt, part.lease.lease_token)
     generation_id = part.generation.generation_id
     what = (*lease, part.number, generation_id, str(part.mode), part.partition)
-    if not await _repeated(lambda: database.fetch(_OPEN_STAGE, *what)):
+    if not await _repeated(lambda: datasets_sql.open_stage(database, *what)):
         raise await _refused(database, part, lease)
 
 
@@ -73,7 +65,7 @@ async def _stage_once(database: Database, part: StagedPart, records: list[tuple[
     whole = [(*record, *here, part.rows + nth) for nth, record in enumerate(records, start=1)]
     try:
         async with database.transaction() as session:
-            if await session.fetch(_GROW_STAGE, *here, part.rows, len(records)):
+            if await datasets_sql.grow_stage(session, *here, part.rows, len(records)):
                 await session.copy(dataset.schema, dataset.stage, columns, whole)
                 return
     except REFUSED as error:
@@ -81,7 +73,7 @@ async def _stage_once(database: Database, part: StagedPart, records: list[tuple[
             f"A row of {dataset.name} from {part.rows + 1} to {part.rows + len(records)} cannot be stored: {error}.",
             code="dataset_row_invalid",
         ) from error
-    if await database.fetchval(_READ_STAGE, *here) != part.rows + len(records):
+    if await datasets_sql.read_stage(database, *here) != part.rows + len(records):
         raise _lease_lost(part)
 
 
@@ -99,12 +91,12 @@ async def _repeated(write: Any) -> Any:
     raise AssertionError("unreachable")
 
 
-async def _refused(database: Database, part: StagedPart, lease: tuple[Any, ...]) -> HoldfastError:
-    row = await database.fetchrow(_WHY_NOT_STAGED, *lease, part.generation.generation_id)
+async def _refused(database: Database, part: StagedPart, lease: tuple[int, int, UUID]) -> HoldfastError:
+    row = await datasets_sql.why_not_staged(database, *lease, part.generation.generation_id)
     dataset = part.generation.dataset
-    if row["state"] in ("b", "c"):
+    if row.state in ("b", "c"):
         return _lease_lost(part)
-    if row["state"] == "o":
+    if row.state == "o":
         return Conflict(
             f"Version {dataset.version} of {dataset.name} is no longer current.",
             code="dataset_superseded",
@@ -127,13 +119,13 @@ def _lease_lost(part: StagedPart) -> LeaseLost:
 async def sweep_stages_once(database: Database) -> int:
     """Delete the staged rows of attempts that have ended or lost their lease. Return how many parts were deleted."""
     async with database.transaction() as session:
-        stale = await session.fetch(_STALE_STAGES, SWEEP_BATCH)
-        for generation_id, *part in stale:
-            await session.fetch(_DROP_STAGED, generation_id, *part)
-            await session.fetch(_FORGET_STAGE, *part)
+        stale = await datasets_sql.stale_stages(session, SWEEP_BATCH)
+        for row in stale:
+            await datasets_sql.drop_staged(session, row.generation_id, row.task_id, row.lease_token, row.part)
+            await datasets_sql.forget_stage(session, row.task_id, row.lease_token, row.part)
     return len(stale)
 
 
 async def forget_commits_once(database: Database, *, days: float) -> bool:
     """Delete a batch of commit records that exceed their retention; their rows stay. Return whether there are more."""
-    return bool(await database.fetchval(_FORGET_COMMITS, days, FORGET_BATCH) == FORGET_BATCH)
+    return bool(await datasets_sql.forget_commits(database, days, FORGET_BATCH) == FORGET_BATCH)

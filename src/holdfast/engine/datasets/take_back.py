@@ -11,12 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_OWE_ROWS = sql("owe_rows")
-_OWED_ROWS = sql("owed_rows")
-_LOCK_GENERATIONS = sql("lock_generations")
-_REMOVE_OWED_ROWS = sql("remove_owed_rows")
+from holdfast.store.sql.datasets import datasets as datasets_sql
 
 TAKE_BATCH = 100
 
@@ -25,7 +20,7 @@ async def owe_rows(
     session: Session, tenant_id: int, run_id: int, generation: int, *, nodes: Iterable[int], replaced: Sequence[int]
 ) -> None:
     """Record the rows that reset nodes and replaced runs have appended. Call it under the lock of the run."""
-    await session.fetch(_OWE_ROWS, run_id, tenant_id, list(nodes), list(replaced), generation)
+    await datasets_sql.owe_rows(session, run_id, tenant_id, list(nodes), list(replaced), generation)
 
 
 async def take_back_once(database: Database) -> int:
@@ -33,9 +28,9 @@ async def take_back_once(database: Database) -> int:
 
     A run that failed again or is still running keeps its rows.
     """
-    owed = await database.fetch(_OWED_ROWS, TAKE_BATCH)
-    for generation_id, rows in groupby(owed, key=lambda row: row["generation_id"]):
+    owed = await datasets_sql.owed_rows(database, TAKE_BATCH)
+    for generation_id, rows in groupby(owed, key=lambda row: row.generation_id):
         async with database.transaction() as session:
-            await session.fetch(_LOCK_GENERATIONS, [generation_id], [])
-            await session.fetch(_REMOVE_OWED_ROWS, generation_id, [row["task_id"] for row in rows])
+            await datasets_sql.lock_generations(session, [generation_id], [])
+            await datasets_sql.remove_owed_rows(session, generation_id, [row.task_id for row in rows])
     return len(owed)

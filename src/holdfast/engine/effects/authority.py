@@ -8,10 +8,7 @@ from datetime import datetime
 from holdfast.core.values import bounds
 from holdfast.engine.audit import Change, audit
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_RULE_AUTHORITY = sql("rule_authority")
-_LIST_AUTHORITY = sql("list_authority")
+from holdfast.store.sql.effects import effects as effects_sql
 
 EVERY_ACTION = ""
 
@@ -43,14 +40,14 @@ async def rule(
     if action != EVERY_ACTION:
         bounds.valid_action(action)
     async with database.transaction() as session:
-        row = await session.fetchrow(_RULE_AUTHORITY, tenant_id, effect, action, is_allowed, actor, reason)
+        row = await effects_sql.rule_authority(session, tenant_id, effect, action, is_allowed, actor, reason)
         if row is None:
             return False
         change = Change(
             verb="effect.allow" if is_allowed else "effect.deny",
             subject_kind="effect",
             subject_id=effect,
-            before=None if row["is_first"] else {"action": action, "is_allowed": not is_allowed},
+            before=None if row.is_first else {"action": action, "is_allowed": not is_allowed},
             after={"action": action, "is_allowed": is_allowed},
         )
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
@@ -59,4 +56,4 @@ async def rule(
 
 async def rules(database: Database, tenant_id: int, *, effect: str | None = None) -> list[AuthorityRule]:
     """Return every rule, or those on one effect."""
-    return [AuthorityRule(**dict(row)) for row in await database.fetch(_LIST_AUTHORITY, tenant_id, effect)]
+    return [AuthorityRule(**row._asdict()) for row in await effects_sql.list_authority(database, tenant_id, effect)]

@@ -17,10 +17,7 @@ from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_LOCK_COMPENSATION = sql("lock_compensation")
-_KEEP_COMPENSATION = sql("keep_compensation")
+from holdfast.store.sql.effects import effects as effects_sql
 
 
 class Compensation(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,54 +46,55 @@ async def compensate(
     """
     if once is not None:
         await once.look(database)
-    found = await database.fetchrow(_LOCK_COMPENSATION, tenant_id, key)
-    order = await _order(catalog, tenant_id, _checked(found, key))
+    found = _checked(await effects_sql.lock_compensation(database, tenant_id, key), key)
+    order = await _order(catalog, tenant_id, found)
     async with database.transaction() as session:
         if once is not None:
             await once.begin(session)
         # Lock the row and check it again: it may have changed since the first read.
-        found = _checked(await session.fetchrow(_LOCK_COMPENSATION, tenant_id, key), key)
-        if found["compensated_by"] is not None:
-            done = _answer(found["compensated_by"], found["compensation"], None, is_new=False)
+        found = _checked(await effects_sql.lock_compensation(session, tenant_id, key), key)
+        if found.compensated_by is not None:
+            done = _answer(found.compensated_by, order.action, None, is_new=False)
             if once is not None:
                 await once.keep(session, answer(done))
             return done
         keys = [f"compensate:{key}"]
         accepted = await enqueue(database, catalog, order, [_input(found, key)], keys=keys, session=session)
         [number] = accepted.task_ids
-        await session.fetch(_KEEP_COMPENSATION, tenant_id, key, number, actor, reason)
-        undone = {"task_id": str(number), "action": found["compensation"]}
+        await effects_sql.keep_compensation(session, tenant_id, key, number, actor, reason)
+        undone = {"task_id": str(number), "action": found.compensation}
         change = Change(verb="effect.compensate", subject_kind="effect", subject_id=key, after=undone)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-        done = _answer(number, found["compensation"], accepted.lane_id, is_new=True)
+        done = _answer(number, order.action, accepted.lane_id, is_new=True)
         if once is not None:
             await once.keep(session, answer(done))
     return done
 
 
-def _checked(found: Any, key: str) -> Any:
+def _checked(found: effects_sql.LockCompensationRow | None, key: str) -> effects_sql.LockCompensationRow:
     if found is None:
         raise NotFound(
             f"There is no effect under {key}.", code="effect_not_found", advice="See `holdfast effect list`."
         )
     refusal = ""
-    if found["compensation"] is None:
+    if found.compensation is None:
         refusal = "no compensation was registered with it"
-    elif found["state"] == "r":
+    elif found.state == "r":
         refusal = "it was refused, so there is nothing to undo"
-    elif found["is_going_on"]:
-        refusal = f"task {found['task_id']} is not over and may still do it"
+    elif found.is_going_on:
+        refusal = f"task {found.task_id} is not over and may still do it"
     if refusal:
-        raise Conflict(f"{found['name']} cannot be compensated: {refusal}.", code="effect_not_compensable")
+        raise Conflict(f"{found.name} cannot be compensated: {refusal}.", code="effect_not_compensable")
     return found
 
 
-async def _order(catalog: Catalog, tenant_id: int, found: Any) -> EnqueueOrder:
-    action = found["compensation"]
+async def _order(catalog: Catalog, tenant_id: int, found: effects_sql.LockCompensationRow) -> EnqueueOrder:
+    action = found.compensation
+    assert action is not None, "_checked refused it otherwise"
     declared = await catalog.declared(tenant_id, action)
     if declared is None:
         raise NotFound(
-            f"No worker ever declared {action}, which undoes {found['name']}.",
+            f"No worker ever declared {action}, which undoes {found.name}.",
             code="action_not_found",
             advice="Start a worker that has it.",
         )
@@ -112,15 +110,15 @@ async def _order(catalog: Catalog, tenant_id: int, found: Any) -> EnqueueOrder:
     )
 
 
-def _input(found: Any, key: str) -> bytes:
+def _input(found: effects_sql.LockCompensationRow, key: str) -> bytes:
     """Return the input of a compensating action: one argument, `effect`."""
     effect = {
-        "name": found["name"],
+        "name": found.name,
         "idempotency_key": key,
-        "user_key": found["user_key"],
-        "task_id": str(found["task_id"]),
-        "arguments": msgspec.Raw(found["arguments"]),
-        "receipt": None if found["receipt"] is None else msgspec.Raw(found["receipt"]),
+        "user_key": found.user_key,
+        "task_id": str(found.task_id),
+        "arguments": msgspec.Raw(found.arguments or b"null"),
+        "receipt": None if found.receipt is None else msgspec.Raw(found.receipt),
     }
     return msgspec.json.encode({"effect": effect})
 

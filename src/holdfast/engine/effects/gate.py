@@ -7,10 +7,11 @@ repeated after a broken connection: the same lease finds its own row again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -22,15 +23,10 @@ from holdfast.engine.queries.pages import LIMIT_MAX, SCAN_ROWS_MAX, full_page, v
 from holdfast.errors import Conflict, EffectDenied, Invalid, LeaseLost, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_OPEN_EFFECT = sql("open_effect")
-_ANSWER_EFFECT = sql("answer_effect")
-_LIST_EFFECTS = sql("list_effects")
-_UNDONE_EFFECTS = sql("undone_effects")
-_EFFECT_BEFORE = sql("effect_before")
+from holdfast.store.sql.effects import effects as effects_sql
 
 STATES = tuple(state.value for state in EffectState)
+_Result = TypeVar("_Result")
 PAUSES_SECONDS = (0.05, 0.2, 1.0)
 """Pauses between tries while the database is unreachable. After these the attempt should fail: leases expire
 meanwhile."""
@@ -115,14 +111,14 @@ async def open_effect(database: Database, catalog: Catalog, sender: Sender, want
         ordinal=wanted.ordinal,
     )
     row = await _open(database, claimed, wanted, key)
-    if row["is_allowed"] is None:
+    if row.is_allowed is None:
         raise lease_lost(claimed, f"send {wanted.name}")
-    if not row["is_allowed"]:
+    if not row.is_allowed:
         raise EffectDenied(
-            f"{row['action']} is not allowed to do {wanted.name}.",
-            advice=f"Allow it: holdfast effect allow {wanted.name} --action {row['action']}",
+            f"{row.action} is not allowed to do {wanted.name}.",
+            advice=f"Allow it: holdfast effect allow {wanted.name} --action {row.action}",
         )
-    return GateDecision(key=key, is_open=True) if row["sends"] is not None else _shut(row, wanted, key)
+    return GateDecision(key=key, is_open=True) if row.sends is not None else _shut(row, wanted, key)
 
 
 async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) -> str | None:
@@ -134,43 +130,43 @@ async def _key_before(database: Database, claimed: Claimed, wanted: OpenEffect) 
     if wanted.user_key is not None or claimed.run_id is None:
         return None
     asked = (claimed.tenant_id, claimed.task_id, wanted.name, wanted.ordinal, wanted.digest)
-    row = await insistently(database, _EFFECT_BEFORE, *asked)
-    return None if row is None else str(row["key"])
+    row = await insistently(lambda: effects_sql.effect_before(database, *asked))
+    return None if row is None else row.key
 
 
-async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: str) -> Any:
+async def _open(database: Database, claimed: Claimed, wanted: OpenEffect, key: str) -> effects_sql.OpenEffectRow:
     """Repeat until the result is complete: a row that appeared or changed while the statement ran is seen by the
     next."""
     asked = (key, wanted.name, wanted.user_key, wanted.ordinal, wanted.digest, wanted.compensation, wanted.arguments)
     while True:
-        row = await insistently(database, _OPEN_EFFECT, *_fence(claimed), *asked)
-        if not row["is_allowed"] or row["sends"] is not None or row["is_current"]:
+        row = await insistently(lambda: effects_sql.open_effect(database, *(*_fence(claimed), *asked)))
+        if not row.is_allowed or row.sends is not None or row.is_current:
             return row
 
 
-def _shut(row: Any, wanted: OpenEffect, key: str) -> GateDecision:
+def _shut(row: effects_sql.OpenEffectRow, wanted: OpenEffect, key: str) -> GateDecision:
     what = f"{wanted.name} under the key {wanted.user_key or key!r}"
-    if not row["is_same"]:
+    if not row.is_same:
         raise Conflict(
-            f"{what} was asked for with other arguments, by task {row['known_task_id']}.",
+            f"{what} was asked for with other arguments, by task {row.known_task_id}.",
             code="effect_key_reused",
             advice="Give another key for another effect; take what changes from run to run through ctx.step.",
-            task_id=str(row["known_task_id"]),
+            task_id=str(row.known_task_id),
         )
-    if row["compensated_by"] is not None:
+    if row.compensated_by is not None:
         raise Conflict(
-            f"{what} was undone by task {row['compensated_by']}.",
+            f"{what} was undone by task {row.compensated_by}.",
             code="effect_compensated",
             advice="Give another key to do it once more.",
         )
-    match row["state"]:
+    match row.state:
         case "d":
-            return GateDecision(key=key, receipt=row["receipt"])
+            return GateDecision(key=key, receipt=row.receipt)
         case "r":
-            return GateDecision(key=key, code=row["code"] or "", message=row["message"] or "")
+            return GateDecision(key=key, code=row.code or "", message=row.message or "")
         case _:
             raise Unavailable(
-                f"{what} is being sent by task {row['known_task_id']}.",
+                f"{what} is being sent by task {row.known_task_id}.",
                 code="effect_in_flight",
                 advice="Its answer will be there for the next attempt.",
             )
@@ -179,27 +175,28 @@ def _shut(row: Any, wanted: OpenEffect, key: str) -> GateDecision:
 async def answer_effect(database: Database, claimed: Claimed, answer: AnswerEffect) -> None:
     """Store a receipt, a refusal, or that there was neither. Fenced: after `LeaseLost` the effect stays unknown."""
     row = await insistently(
-        database,
-        _ANSWER_EFFECT,
-        *_fence(claimed),
-        answer.key,
-        EFFECT_CODES[answer.state],
-        answer.receipt,
-        None if answer.code is None else storable_text(answer.code, CODE_BYTES_MAX),
-        None if answer.message is None else storable_text(answer.message, MESSAGE_BYTES_MAX),
+        lambda: effects_sql.answer_effect(
+            database,
+            *_fence(claimed),
+            answer.key,
+            EFFECT_CODES[answer.state],
+            answer.receipt,
+            None if answer.code is None else storable_text(answer.code, CODE_BYTES_MAX),
+            None if answer.message is None else storable_text(answer.message, MESSAGE_BYTES_MAX),
+        )
     )
-    if not row["is_held"]:
+    if not row.is_held:
         raise lease_lost(claimed, "keep the answer of an effect")
-    if row["is_kept"]:
+    if row.is_kept:
         return
-    if row["opened_by"] in (None, claimed.task_id):
+    if row.opened_by in (None, claimed.task_id):
         raise Conflict(
             f"There is no effect under {answer.key} that this attempt opened and has not answered otherwise.",
             code="effect_not_open",
             advice="An effect is opened before it is sent, and answered once.",
         )
     raise Unavailable(
-        f"The effect under {answer.key} was taken over by task {row['opened_by']}.",
+        f"The effect under {answer.key} was taken over by task {row.opened_by}.",
         code="effect_in_flight",
         advice="Its answer will be there for the next attempt.",
     )
@@ -241,11 +238,11 @@ async def effect_page(
         )
     valid_limit(limit)
     asked = (None if task_ids is None else list(task_ids), state, limit, after, max(limit, SCAN_ROWS_MAX))
-    found = await database.fetch(_LIST_EFFECTS, tenant_id, *asked)
-    rows = [_view(row) for row in found if row["task_id"] is not None]
+    found = await effects_sql.list_effects(database, tenant_id, *asked)
+    rows = [_view(row) for row in found if row.task_id is not None]
     if len(rows) == limit:
         return rows, rows[-1].idempotency_key
-    return rows, found[0]["last_key"]
+    return rows, found[0].last_key
 
 
 async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
@@ -256,16 +253,16 @@ async def unknown_effects(database: Database, tenant_id: int, task_ids: Sequence
 
 async def undone_effects(database: Database, tenant_id: int, task_ids: Sequence[int]) -> list[EffectView]:
     """Return compensated effects of tasks that will run again: a request under their keys fails."""
-    return [_view(row) for row in await database.fetch(_UNDONE_EFFECTS, tenant_id, list(task_ids), LIMIT_MAX)]
+    return [_view(row) for row in await effects_sql.undone_effects(database, tenant_id, list(task_ids), LIMIT_MAX)]
 
 
-def _view(row: Any) -> EffectView:
-    found = {name: value for name, value in row.items() if name != "last_key"}
-    found["receipt"] = json_codec.NULL if row["receipt"] is None else msgspec.Raw(row["receipt"])
+def _view(row: effects_sql.ListEffectsRow | effects_sql.UndoneEffectsRow) -> EffectView:
+    found = {name: value for name, value in row._asdict().items() if name != "last_key"}
+    found["receipt"] = json_codec.NULL if row.receipt is None else msgspec.Raw(row.receipt)
     return EffectView(**found)
 
 
-def _fence(claimed: Claimed) -> tuple[Any, ...]:
+def _fence(claimed: Claimed) -> tuple[int, int, UUID, int]:
     return (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
 
 
@@ -276,11 +273,11 @@ def lease_lost(claimed: Claimed, what: str) -> LeaseLost:
     )
 
 
-async def insistently(database: Database, statement: str, *arguments: Any) -> Any:
-    """Return one row of a repeatable statement, with a limited number of retries when the connection breaks."""
+async def insistently(statement: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Run a repeatable statement, with a limited number of retries when the connection breaks."""
     for pause in PAUSES_SECONDS:
         try:
-            return await database.fetchrow(statement, *arguments)
+            return await statement()
         except Unavailable:
             await asyncio.sleep(pause)
-    return await database.fetchrow(statement, *arguments)
+    return await statement()

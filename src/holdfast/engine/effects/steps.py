@@ -7,10 +7,7 @@ import msgspec
 from holdfast.engine.effects.gate import insistently, lease_lost
 from holdfast.engine.leases import Claimed
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_RECALL_STEPS = sql("recall_steps")
-_KEEP_STEP = sql("keep_step")
+from holdfast.store.sql.effects import effects as effects_sql
 
 
 class RecallSteps(msgspec.Struct, frozen=True, tag=True):
@@ -44,13 +41,13 @@ async def recall_steps(database: Database, claimed: Claimed) -> list[StoredStep]
     """
     if claimed.attempt == 1:
         return []
-    rows = await database.fetch(_RECALL_STEPS, claimed.task_id, claimed.lease_token)
-    return [StoredStep(row["name"], row["digest"], row["output"]) for row in rows]
+    rows = await effects_sql.recall_steps(database, claimed.task_id, claimed.lease_token)
+    return [StoredStep(row.name, row.digest, row.output) for row in rows]
 
 
 async def keep_step(database: Database, claimed: Claimed, step: StoredStep) -> None:
     """Store a result for later attempts; `LeaseLost` without the current lease."""
     lease = (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
-    row = await insistently(database, _KEEP_STEP, *lease, step.name, step.digest, step.output)
-    if not row["is_held"]:
+    row = await insistently(lambda: effects_sql.keep_step(database, *lease, step.name, step.digest, step.output))
+    if not row.is_held:
         raise lease_lost(claimed, f"keep the step {step.name}")

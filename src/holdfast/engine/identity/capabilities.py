@@ -15,9 +15,7 @@ from msgspec.structs import replace
 from holdfast.core.identity.capability import Capability, end_of, seal, unseal
 from holdfast.protocol.worker import HandedTask
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_READ_SECRET = sql("read_secret")
+from holdfast.store.sql.identity import identity as identity_sql
 
 
 class Capabilities:
@@ -47,7 +45,7 @@ class Capabilities:
 
     async def _own_secret(self) -> bytes:
         if not self._secret:
-            self._secret = bytes(await self._database.fetchval(_READ_SECRET, "capability"))
+            self._secret = await identity_sql.read_secret(self._database, "capability")
         return self._secret
 
 

@@ -12,13 +12,7 @@ from holdfast.core.values import bounds
 from holdfast.engine.audit import Change, audit
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_ADD = sql("add_member")
-_REMOVE = sql("remove_member")
-_LIST = sql("list_members")
-_FIND = sql("find_member")
-_IS_MEMBER = sql("is_member")
+from holdfast.store.sql.identity import identity as identity_sql
 
 LIST_MAX = 1_000
 SHORT_ISSUERS = {"google": GOOGLE, "accounts.google.com": GOOGLE}
@@ -64,16 +58,16 @@ async def add_member(
     if name:
         bounds.valid_actor(name)
     async with database.transaction() as session:
-        row = await session.fetchrow(_ADD, tenant_id, issuer, subject, domain, kind, name, actor)
+        row = await identity_sql.add_member(session, tenant_id, issuer, subject, domain, kind, name, actor)
         if row is None:
             # The error must not reveal that it is a member of another tenant.
-            is_own = await session.fetchval(_IS_MEMBER, tenant_id, issuer, subject, domain)
+            is_own = await identity_sql.is_member(session, tenant_id, issuer, subject, domain)
             raise Conflict(
                 f"{subject or domain} of {issuer} {'is a member already' if is_own else 'cannot be added'}.",
                 code="member_exists" if is_own else "member_not_added",
                 advice="See `holdfast member list`." if is_own else "Ask whoever runs the installation.",
             )
-        member_id = row["member_id"]
+        member_id = row.member_id
         told = {"issuer": issuer, "subject": subject, "domain": domain, "role": kind}
         change = Change(verb="member.add", subject_kind="member", subject_id=str(member_id), after=told)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
@@ -85,7 +79,7 @@ async def add_member(
         role=kind,
         name=name,
         added_by=actor,
-        added_at=row["added_at"],
+        added_at=row.added_at,
     )
 
 
@@ -110,10 +104,10 @@ async def remove_member(database: Database, tenant_id: int, member_id: str, *, a
     """Remove a member; servers apply it within `auth.token_cache_seconds`."""
     number = bounds.member_number(member_id)
     async with database.transaction() as session:
-        row = await session.fetchrow(_REMOVE, tenant_id, number)
+        row = await identity_sql.remove_member(session, tenant_id, number)
         if row is None:
             raise NotFound(f"There is no member {member_id}.", code="member_not_found")
-        told = {name: row[name] for name in ("issuer", "subject", "domain", "role")}
+        told = {"issuer": row.issuer, "subject": row.subject, "domain": row.domain, "role": row.role}
         change = Change(verb="member.remove", subject_kind="member", subject_id=str(number), before=told)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
@@ -121,8 +115,8 @@ async def remove_member(database: Database, tenant_id: int, member_id: str, *, a
 async def list_members(database: Database, tenant_id: int, *, after: int = 0, limit: int = LIST_MAX) -> list[Member]:
     """Return a page of the members of a tenant, those after an id."""
     return [
-        Member(**{**row, "member_id": str(row["member_id"])})
-        for row in await database.fetch(_LIST, tenant_id, limit, after)
+        Member(**{**row._asdict(), "member_id": str(row.member_id)})
+        for row in await identity_sql.list_members(database, tenant_id, limit, after)
     ]
 
 
@@ -131,5 +125,5 @@ async def find_membership(database: Database, person: Person) -> Membership | No
 
     If the domain belongs to a tenant, an account entry counts only in that tenant.
     """
-    row = await database.fetchrow(_FIND, person.issuer, person.subject, person.domain)
-    return None if row is None else Membership(tenant_id=row["tenant_id"], role=Role(row["role"]))
+    row = await identity_sql.find_member(database, person.issuer, person.subject, person.domain)
+    return None if row is None else Membership(tenant_id=row.tenant_id, role=Role(row.role))

@@ -16,14 +16,7 @@ from holdfast.core.values import bounds
 from holdfast.engine.audit import Change, audit
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_FIND = sql("find_tenant")
-_NAMES = sql("tenant_names")
-_LIST = sql("list_tenants")
-_CREATE = sql("create_tenant")
-_LOCK = sql("lock_tenant")
-_LIMIT = sql("limit_tenant")
+from holdfast.store.sql.identity import tenants as tenants_sql
 
 COUNT_MAX = 1_000_000
 LIMIT_MAX = 1_000_000_000
@@ -43,25 +36,25 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_tenant(database: Database, name: str) -> TenantView:
     """Return the tenant with that name; raise `NotFound` if it does not exist."""
-    row = await database.fetchrow(_FIND, name)
+    row = await tenants_sql.find_tenant(database, name)
     if row is None:
         raise await _unknown(database, name)
-    return TenantView(**dict(row))
+    return TenantView(**row._asdict())
 
 
 async def list_tenants(database: Database) -> list[TenantView]:
     """Return every tenant, with its queued tasks (counted up to a bound per lane) and running tasks."""
-    return [TenantView(**dict(row)) for row in await database.fetch(_LIST, COUNT_MAX)]
+    return [TenantView(**row._asdict()) for row in await tenants_sql.list_tenants(database, COUNT_MAX)]
 
 
 async def create_tenant(database: Database, name: str, *, actor: str, reason: str) -> TenantView:
     """Create a tenant; `Conflict` if the name is taken."""
     name = bounds.valid_tenant(name)
     async with database.transaction() as session:
-        row = await session.fetchrow(_CREATE, name)
+        row = await tenants_sql.create_tenant(session, name)
         if row is None:
             raise Conflict(f"There is a tenant {name} already.", code="tenant_exists", tenant=name)
-        made = TenantView(**dict(row))
+        made = TenantView(**row._asdict())
         change = Change(verb="tenant.create", subject_kind="tenant", subject_id=name, after={"id": made.tenant_id})
         await audit(session, made.tenant_id, [change], actor=actor, reason=reason)
     return made
@@ -86,21 +79,21 @@ async def limit_tenant(
         if isinstance(limit, int) and not 1 <= limit <= LIMIT_MAX:
             raise Invalid(f"{what} must be from 1 to {LIMIT_MAX}, not {limit}.", code="invalid_limit", limit=LIMIT_MAX)
     async with database.transaction() as session:
-        row = await session.fetchrow(_LOCK, name)
+        row = await tenants_sql.lock_tenant(session, name)
         if row is None:
             raise await _unknown(session, name)
-        before = {"max_running": row["max_running"], "max_queued": row["max_queued"]}
+        before = {"max_running": row.max_running, "max_queued": row.max_queued}
         after = {**before, **named}
         if before == after:
-            return TenantView(**dict(row))
-        changed = await session.fetchrow(_LIMIT, row["tenant_id"], after["max_running"], after["max_queued"])
+            return TenantView(**row._asdict())
+        changed = await tenants_sql.limit_tenant(session, row.tenant_id, after["max_running"], after["max_queued"])
         change = Change(verb="tenant.limit", subject_kind="tenant", subject_id=name, before=before, after=after)
-        await audit(session, row["tenant_id"], [change], actor=actor, reason=reason)
-    return TenantView(**dict(changed))
+        await audit(session, row.tenant_id, [change], actor=actor, reason=reason)
+    return TenantView(**changed._asdict())
 
 
 async def _unknown(source: Database | Session, name: str) -> NotFound:
-    names = [row["name"] for row in await source.fetch(_NAMES)]
+    names = [row.name for row in await tenants_sql.tenant_names(source)]
     near = get_close_matches(name, names, n=1)
     advice = f"Did you mean {near[0]}?" if near else f"Make it: `holdfast tenant create {name}`."
     return NotFound(f"There is no tenant {name}.", code="tenant_not_found", advice=advice)

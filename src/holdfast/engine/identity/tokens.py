@@ -16,14 +16,7 @@ from holdfast.core.values import bounds
 from holdfast.engine.audit import Change, audit
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_CREATE = sql("create_token")
-_REVOKE = sql("revoke_token")
-_LIST = sql("list_tokens")
-_READ = sql("read_token")
-_TOUCH = sql("touch_token")
-_HAS = sql("has_token")
+from holdfast.store.sql.identity import identity as identity_sql
 
 LIST_MAX = 1_000
 QUEUES_MAX = 1_000
@@ -94,8 +87,8 @@ async def create_token(
         raise Invalid("A token lives more than 0 seconds and at most 10 years.", code="invalid_expiry")
     made = api_token.mint(secrets.token_bytes(api_token.ID_BYTES), secrets.token_bytes(api_token.SECRET_BYTES))
     async with database.transaction() as session:
-        row = await session.fetchrow(
-            _CREATE, made.token_id, tenant_id, name, kind, served, made.digest, actor, expires_seconds
+        row = await identity_sql.create_token(
+            session, made.token_id, tenant_id, name, kind, served, made.digest, actor, expires_seconds
         )
         if row is None:
             raise Conflict(
@@ -103,7 +96,7 @@ async def create_token(
                 code="token_name_taken",
                 advice=f"Choose another name, or revoke it first (`holdfast token revoke {name}`).",
             )
-        told = {"name": name, "role": kind, "queues": served, "expires_at": row["expires_at"]}
+        told = {"name": name, "role": kind, "queues": served, "expires_at": row.expires_at}
         change = Change(verb="token.create", subject_kind="token", subject_id=made.token_id, after=told)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
     return CreatedToken(
@@ -112,8 +105,8 @@ async def create_token(
         name=name,
         role=kind,
         queues=served,
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
+        created_at=row.created_at,
+        expires_at=row.expires_at,
     )
 
 
@@ -130,7 +123,7 @@ def _queues(role: str, queues: Sequence[str] | None) -> list[str] | None:
 async def revoke_token(database: Database, tenant_id: int, which: str, *, actor: str, reason: str = "") -> str:
     """Revoke a token by its id or name; return its id. Servers apply it within `auth.token_cache_seconds`."""
     async with database.transaction() as session:
-        rows = await session.fetch(_REVOKE, tenant_id, which, actor)
+        rows = await identity_sql.revoke_token(session, tenant_id, which, actor)
         if not rows:
             raise NotFound(
                 f"No token in use has the id or name {which[:80]!r}.",
@@ -140,43 +133,46 @@ async def revoke_token(database: Database, tenant_id: int, which: str, *, actor:
         if len(rows) > 1:
             raise Conflict(f"{which} is the id of one token and the name of another.", code="token_ambiguous")
         [row] = rows
-        told = {"name": row["name"], "role": row["role"]}
+        told = {"name": row.name, "role": row.role}
         change = Change(
             verb="token.revoke",
             subject_kind="token",
-            subject_id=row["token_id"],
+            subject_id=row.token_id,
             before={**told, "state": "active"},
             after={**told, "state": "revoked"},
         )
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    return str(row["token_id"])
+    return str(row.token_id)
 
 
 async def list_tokens(
     database: Database, tenant_id: int, *, with_ended: bool = False, after: str | None = None, limit: int = LIST_MAX
 ) -> list[TokenView]:
     """Return a page of the usable tokens, newest first, after an id; optionally with those that ended."""
-    return [TokenView(**dict(row)) for row in await database.fetch(_LIST, tenant_id, with_ended, limit, after)]
+    return [
+        TokenView(**row._asdict())
+        for row in await identity_sql.list_tokens(database, tenant_id, with_ended, limit, after)
+    ]
 
 
 async def find_bearer(database: Database, presented: ApiToken) -> Bearer | None:
     """Return the owner of a token if it exists and is usable; records its use at most once a minute."""
-    row = await database.fetchrow(_READ, presented.token_id)
+    row = await identity_sql.read_token(database, presented.token_id)
     # Compare even if there is no such token, so that the response time does not reveal which ids exist.
-    is_right = hmac.compare_digest(presented.digest, bytes(32) if row is None else row["digest"])
+    is_right = hmac.compare_digest(presented.digest, bytes(32) if row is None else row.digest)
     if row is None or not is_right:
         return None
-    if row["is_rested"]:
-        await database.fetch(_TOUCH, presented.token_id)
-    queues = None if row["queues"] is None else frozenset(row["queues"])
-    return Bearer(tenant_id=row["tenant_id"], name=row["name"], role=Role(row["role"]), queues=queues)
+    if row.is_rested:
+        await identity_sql.touch_token(database, presented.token_id)
+    queues = None if row.queues is None else frozenset(row.queues)
+    return Bearer(tenant_id=row.tenant_id, name=row.name, role=Role(row.role), queues=queues)
 
 
 async def is_in_use(database: Database, token_id: str) -> bool:
     """Return whether the token with this id is usable now."""
-    return await database.fetchrow(_READ, token_id) is not None
+    return await identity_sql.read_token(database, token_id) is not None
 
 
 async def has_token(database: Database) -> bool:
     """Return whether any usable token exists."""
-    return bool(await database.fetchval(_HAS))
+    return bool(await identity_sql.has_token(database))

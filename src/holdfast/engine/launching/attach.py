@@ -18,12 +18,9 @@ from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, has_room, held
 from holdfast.engine.limits.breakers import trial_rooms
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_RESERVE = sql("reserve")
-_ATTACH = sql("attach")
-_READ_ATTACH = sql("read_attach")
-_WHY_NOT = sql("why_not_claimable")
+from holdfast.store.sql.tasks import claim as claim_sql
+from holdfast.store.sql.tasks import lease as lease_sql
+from holdfast.store.sql.workers import launches as launches_sql
 
 LAUNCHING_SECONDS = 60.0
 """How long the launcher that made a reservation may launch exclusively; then another launcher may adopt it."""
@@ -56,24 +53,24 @@ async def reserve(
             return await reserve(
                 session, task_id, launch_seconds=launch_seconds, attempt=attempt, launcher=launcher, holder=holder
             )
-    found = await session.fetchrow(_WHY_NOT, task_id, 0, [], None)
-    if found is None or found["state"] != "q" or not await has_room(session, found):
+    found = await claim_sql.why_not_claimable(session, task_id, 0, [], None)
+    if found is None or found.state != "q" or not await has_room(session, found):
         return None
     granted = 0
-    if found["is_on_trial"]:
-        rooms = await trial_rooms(session, [found["breaker_id"]])
-        granted = found["breaker_id"] if rooms.get(found["breaker_id"]) else 0
+    if found.breaker_id is not None and found.is_on_trial:
+        rooms = await trial_rooms(session, [found.breaker_id])
+        granted = found.breaker_id if rooms.get(found.breaker_id) else 0
     token = secrets.token_urlsafe(32)
     # The token must stay valid at least as long as a worker may take to attach.
     token_seconds = max(TOKEN_SECONDS, launch_seconds)
     of_launch = (attempt, launcher, token_hash(token), token_seconds, holder, LAUNCHING_SECONDS)
-    row = await session.fetchrow(_RESERVE, task_id, launch_seconds, granted, *of_launch)
+    row = await lease_sql.reserve(session, task_id, launch_seconds, granted, *of_launch)
     if row is None:
         return None
-    if found["is_shared"] and row["is_first"]:
-        await tally_starts(session, [row["lane_id"]])
+    if found.is_shared and row.is_first:
+        await tally_starts(session, [row.lane_id])
     await spend_room(session, found)
-    return Reservation(row["task_id"], row["attempt"], row["lease_token"], token)
+    return Reservation(row.task_id, row.attempt, row.lease_token, token)
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
@@ -83,19 +80,19 @@ async def attach(session: Session, identity: WorkerIdentity, task_id: int, attem
     in the error's fields means that the launch was taken back and is due again, so the worker may wait.
     """
     hashed = token_hash(token)
-    row = await session.fetchrow(_ATTACH, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
+    row = await lease_sql.attach(session, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
     if row is not None:
-        return Claimed(*row)
+        return Claimed(*row)  # type: ignore[arg-type]  # a node's input is built from its run, in inputs.py
     held = await held_task(session, identity, task_id)
     if held is not None and held.attempt == attempt:
         return held
-    found = await session.fetchrow(_READ_ATTACH, task_id, attempt, hashed)
+    found = await launches_sql.read_attach(session, task_id, attempt, hashed)
     is_early = (
         found is not None
-        and bool(found["is_known"])
-        and found["launch_state"] == "f"
-        and found["state"] in ("q", "w")
-        and found["attempt"] == attempt - 1
+        and bool(found.is_known)
+        and found.launch_state == "f"
+        and found.state in ("q", "w")
+        and found.attempt == attempt - 1
     )
     raise LeaseLost(
         f"The reservation of attempt {attempt} of task {task_id} is no longer valid.",

@@ -34,25 +34,7 @@ from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_LAUNCHABLE = sql("launchable")
-_TAKE_SLOT = sql("take_slot")
-_FREE_SLOT = sql("free_slot")
-_FREE_SLOTS = sql("free_slots")
-_LAUNCHED = sql("launched")
-_LOCK_RESERVATION = sql("lock_reservation")
-_FAIL_LAUNCH = sql("fail_launch")
-_UNRESERVE = sql("unreserve")
-_ADOPT_LAUNCH = sql("adopt_launch")
-_LOOK_AT_LAUNCHES = sql("look_at_launches")
-_OVER_LAUNCHES = sql("over_launches")
-_PUT_BACK_LAUNCH = sql("put_back_launch")
-_FORGET_LAUNCH = sql("forget_launch")
-_FORGET_TOKENS = sql("forget_tokens")
-_DECLARE_LAUNCHER = sql("declare_launcher")
-_LAUNCHERS_WANTED = sql("launchers_wanted")
-_LIST_LAUNCHES = sql("list_launches")
+from holdfast.store.sql.workers import launches as launches_sql
 
 _FINAL = Rule(code=LAUNCH_FAILED_CODE, reason=RetryReason.LAUNCH_FAILED, retry=False)
 
@@ -108,7 +90,7 @@ class OpenLaunch(msgspec.Struct, frozen=True):
 
 async def find_launchable(database: Database, *, limit: int = LAUNCH_BATCH) -> list[Launchable]:
     """Return the next tasks to launch a worker for, at most `limit` per lane."""
-    return [Launchable(*row) for row in await database.fetch(_LAUNCHABLE, limit)]
+    return [Launchable(*row) for row in await launches_sql.launchable(database, limit)]
 
 
 async def take_slot(database: Database, one: Launchable, *, slots: int) -> uuid.UUID | None:
@@ -116,8 +98,8 @@ async def take_slot(database: Database, one: Launchable, *, slots: int) -> uuid.
     holder = uuid.uuid4()
     # Two concurrent launchers may see the same free slot; the second tries again, at most once per slot.
     for _ in range(slots):
-        taken = await database.fetch(
-            _TAKE_SLOT, one.launcher, slots, one.tenant_id, one.task_id, one.attempt, holder, SLOT_SECONDS
+        taken = await launches_sql.take_slot(
+            database, one.launcher, slots, one.tenant_id, one.task_id, one.attempt, holder, SLOT_SECONDS
         )
         if taken:
             return holder
@@ -125,7 +107,7 @@ async def take_slot(database: Database, one: Launchable, *, slots: int) -> uuid.
 
 
 async def free_slot(database: Database, holder: uuid.UUID) -> None:
-    await database.fetch(_FREE_SLOT, holder)
+    await launches_sql.free_slot(database, holder)
 
 
 async def reserve_launch(
@@ -149,7 +131,7 @@ async def reserve_launch(
 
 async def launched(database: Database, launch: Launch, handle: str) -> None:
     """Store the platform's handle of the launch."""
-    await database.fetch(_LAUNCHED, launch.of.task_id, launch.of.attempt, launch.holder, handle)
+    await launches_sql.launched(database, launch.of.task_id, launch.of.attempt, launch.holder, handle)
 
 
 async def launch_failed(database: Database, catalog: Catalog, launch: Launch, error: str) -> Settled:
@@ -159,64 +141,64 @@ async def launch_failed(database: Database, catalog: Catalog, launch: Launch, er
     """
     one = launch.of
     async with database.transaction() as session:
-        row = await session.fetchrow(_LOCK_RESERVATION, one.task_id, one.attempt, launch.lease_token)
+        row = await launches_sql.lock_reservation(session, one.task_id, one.attempt, launch.lease_token)
         if row is None:
             return NOTHING_SETTLED
         text = error[:ERROR_CHARACTERS_MAX]
-        failures = await session.fetchval(_FAIL_LAUNCH, one.task_id, one.attempt, launch.holder, text)
+        failures = await launches_sql.fail_launch(session, one.task_id, one.attempt, launch.holder, text)
         if failures is None:
             return NOTHING_SETTLED
         if failures < LAUNCHES_MAX:
             delay = relaunch_seconds(failures, jitter=random.random())
-            await session.fetch(_UNRESERVE, one.task_id, one.attempt, launch.lease_token, delay)
+            await launches_sql.unreserve(session, one.task_id, one.attempt, launch.lease_token, delay)
             return NOTHING_SETTLED
         message = f"No worker could be launched in {failures} tries: {text}"
         return await _fail(session, catalog, row, Failure(code=LAUNCH_FAILED_CODE, message=message))
 
 
-async def _fail(session: Session, catalog: Catalog, row: Any, failure: Failure) -> Settled:
+async def _fail(session: Session, catalog: Catalog, row: launches_sql.LockReservationRow, failure: Failure) -> Settled:
     """Fail the task for good: the launches were its retries. No breaker counts it, because the action never ran."""
-    await catalog.learn((), [row["policy_id"]], session=session)
-    policy = replace(catalog.policy(row["policy_id"]), rules=(_FINAL,))
+    await catalog.learn((), [row.policy_id], session=session)
+    policy = replace(catalog.policy(row.policy_id), rules=(_FINAL,))
     return await settle(session, catalog, [_report(row, Failed(failure), policy)])
 
 
-def _report(row: Any, outcome: Outcome, policy: RetryPolicy | None = None) -> Report:
-    lease = (row["task_id"], row["attempt"], row["lease_token"])
-    return Report(*lease, row["policy_id"], row["retries"], row["losses"], outcome, policy=policy)
+def _report(row: launches_sql.LockReservationRow, outcome: Outcome, policy: RetryPolicy | None = None) -> Report:
+    lease = (row.task_id, row.attempt, row.lease_token)
+    return Report(*lease, row.policy_id, row.retries, row.losses, outcome, policy=policy)
 
 
 async def adopt_launch(database: Database, launchers: Sequence[str]) -> Launch | None:
     """Take over one launch that another launcher began and did not finish, if there is one."""
     token = secrets.token_urlsafe(32)
-    row = await database.fetchrow(_ADOPT_LAUNCH, list(launchers), token_hash(token), LAUNCHING_SECONDS)
+    row = await launches_sql.adopt_launch(database, list(launchers), token_hash(token), LAUNCHING_SECONDS)
     if row is None:
         return None
     one = Launchable(
-        row["task_id"],
-        row["attempt"],
-        row["tenant_id"],
-        row["launcher"],
-        row["action"],
-        row["queue"],
-        row["tenant"],
+        row.task_id,
+        row.attempt,
+        row.tenant_id,
+        row.launcher,
+        row.action,
+        row.queue,
+        row.tenant,
     )
-    return Launch(of=one, holder=row["holder"], lease_token=row["lease_token"], token=token)
+    return Launch(of=one, holder=row.holder, lease_token=row.lease_token, token=token)
 
 
 async def open_launches(database: Database, launcher: str, *, asked_seconds: float) -> list[OpenLaunch]:
     """Return launches to which no worker attached and whose platform was not queried for a while."""
-    rows = await database.fetch(_LOOK_AT_LAUNCHES, launcher, asked_seconds, OVER_BATCH)
+    rows = await launches_sql.look_at_launches(database, launcher, asked_seconds, OVER_BATCH)
     return [OpenLaunch(*row) for row in rows]
 
 
 async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, detail: str) -> Settled:
     """Settle a launch as lost, because the platform reports that its worker stopped without attaching."""
     async with database.transaction() as session:
-        row = await session.fetchrow(_LOCK_RESERVATION, one.task_id, one.attempt, one.lease_token)
+        row = await launches_sql.lock_reservation(session, one.task_id, one.attempt, one.lease_token)
         if row is None:
             return NOTHING_SETTLED
-        await catalog.learn((), [row["policy_id"]], session=session)
+        await catalog.learn((), [row.policy_id], session=session)
         outcome = Lost(Failure(code=LOST_CODE, message=f"The launched worker stopped without attaching: {detail}"))
         report = _report(row, outcome)
         return await settle(session, catalog, [report])
@@ -224,34 +206,34 @@ async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, det
 
 async def over_launches(database: Database, launcher: str) -> list[EndedLaunch]:
     """Return launches whose attempt has ended: their workers are to be stopped and the launches deleted."""
-    return [EndedLaunch(*row) for row in await database.fetch(_OVER_LAUNCHES, launcher, OVER_BATCH)]
+    return [EndedLaunch(*row) for row in await launches_sql.over_launches(database, launcher, OVER_BATCH)]
 
 
 async def put_back_launch(database: Database, one: EndedLaunch) -> None:
     """Move a launch that could not be stopped now behind the others."""
-    await database.fetch(_PUT_BACK_LAUNCH, one.task_id, one.attempt)
+    await launches_sql.put_back_launch(database, one.task_id, one.attempt)
 
 
 async def forget_launch(database: Database, one: EndedLaunch) -> None:
-    await database.fetch(_FORGET_LAUNCH, one.task_id, one.attempt)
+    await launches_sql.forget_launch(database, one.task_id, one.attempt)
 
 
 async def tidy_launches(database: Database) -> None:
     """Delete slots without a holder and expired tokens."""
-    await database.fetch(_FREE_SLOTS)
-    await database.fetch(_FORGET_TOKENS)
+    await launches_sql.free_slots(database)
+    await launches_sql.forget_tokens(database)
 
 
 async def launchers_wanted(database: Database) -> list[str]:
     """Return every launcher that an action names."""
-    return [row[0] for row in await database.fetch(_LAUNCHERS_WANTED)]
+    return [row[0] for row in await launches_sql.launchers_wanted(database)]
 
 
 async def declare_launcher(
     database: Database, name: str, *, kind: str, slots: int, tenants: Sequence[str], actions: Sequence[str]
 ) -> None:
     """Register a launcher of this process, and the tenants and actions it serves; none named means all."""
-    await database.fetch(_DECLARE_LAUNCHER, name, kind, slots, list(tenants), sorted(actions))
+    await launches_sql.declare_launcher(database, name, kind, slots, list(tenants), sorted(actions))
 
 
 class LaunchView(msgspec.Struct, frozen=True):
@@ -277,22 +259,22 @@ _STATES = {"p": "launching", "l": "launched", "a": "attached", "f": "failed"}
 
 async def list_launches(database: Database, tenant_id: int, *, limit: int) -> list[LaunchView]:
     """Return the launches in progress and those whose attempt has not ended."""
-    rows = await database.fetch(_LIST_LAUNCHES, tenant_id, limit)
+    rows = await launches_sql.list_launches(database, tenant_id, limit)
     return [
         LaunchView(
-            task_id=str(row["task_id"]),
-            attempt=row["attempt"],
-            launcher=row["launcher"],
-            action=row["action"],
-            state=_STATES[row["state"]],
-            handle=row["handle"],
-            failures=row["failures"],
-            error=row["error"],
-            created_at=row["created_at"],
-            launched_at=row["launched_at"],
-            attached_at=row["attached_at"],
-            slot=row["slot"],
-            next_at=row["due_at"] if row["state"] == "f" else None,
+            task_id=str(row.task_id),
+            attempt=row.attempt,
+            launcher=row.launcher,
+            action=row.action,
+            state=_STATES[row.state],
+            handle=row.handle,
+            failures=row.failures,
+            error=row.error,
+            created_at=row.created_at,
+            launched_at=row.launched_at,
+            attached_at=row.attached_at,
+            slot=row.slot,
+            next_at=row.due_at if row.state == "f" else None,
         )
         for row in rows
     ]

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from holdfast.core.limits.breaker import CIRCUIT_CODES, Breaker, CircuitState, after_trials, trial_room, trips
 from holdfast.core.limits.window import Slice, Window
@@ -20,19 +19,7 @@ from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
 from holdfast.errors import NotFound
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_TALLY = sql("tally_outcomes")
-_WINDOWS = sql("windows")
-_READ = sql("read_breakers")
-_OPEN = sql("open_breaker")
-_PASS = sql("pass_trials")
-_CLOSE = sql("close_breaker")
-_TRY_TRIALS = sql("try_trials")
-_BEGIN_TRIALS = sql("begin_trials")
-_TRIALS = sql("trials")
-_STEER = sql("steer_breaker")
-_SHOW = sql("show_breaker")
+from holdfast.store.sql.limits import guards as guards_sql
 
 CAUSE_CHARACTERS_MAX = 200
 _WORDS = {code: state.value for state, code in CIRCUIT_CODES.items()}
@@ -58,20 +45,20 @@ async def count(session: Session, ended: Sequence[EndedAttempt]) -> list[int]:
 
     This is the last step of settling: breakers are locked after tasks and runs everywhere.
     """
-    rows = await session.fetch(
-        _TALLY,
+    rows = await guards_sql.tally_outcomes(
+        session,
         [one.task_id for one in ended],
         [one.attempt for one in ended],
         [one.lane_id for one in ended],
         [bool(one.failure) for one in ended],
     )
     cause = _cause(ended)
-    failing = [row["breaker_id"] for row in rows if row["state"] == "c" and row["part"]]
+    failing = [row.breaker_id for row in rows if row.state == "c" and row.part]
     if failing:
         await _open_if_too_many(session, failing, cause)
     lanes: list[int] = []
     for row in rows:
-        if row["passed"] or row["failed"]:
+        if row.passed or row.failed:
             lanes += await _judge_trials(session, row, cause)
     return lanes
 
@@ -83,28 +70,31 @@ def _cause(ended: Iterable[EndedAttempt]) -> str:
 
 async def _open_if_too_many(session: Session, breaker_ids: list[int], cause: str) -> None:
     windows = await read_windows(session, breaker_ids)
-    for row in await session.fetch(_READ, breaker_ids):
+    for row in await guards_sql.read_breakers(session, breaker_ids):
         breaker = _breaker(row)
-        window = Window(seconds=breaker.window_seconds, at=row["at"], slices=windows.get(row["breaker_id"], ()))
+        window = Window(seconds=breaker.window_seconds, at=row.at, slices=windows.get(row.breaker_id, ()))
         if trips(breaker, window):
             counted = (window.whole, window.part, cause)
-            await session.fetch(_OPEN, row["breaker_id"], CIRCUIT_CODES[CircuitState.CLOSED], row["since"], *counted)
+            await guards_sql.open_breaker(
+                session, row.breaker_id, CIRCUIT_CODES[CircuitState.CLOSED], row.since, *counted
+            )
 
 
-async def _judge_trials(session: Session, row: Any, cause: str) -> list[int]:
-    breaker_id, since = row["breaker_id"], row["since"]
-    (read,) = await session.fetch(_READ, [breaker_id])
-    passed = read["passed"]
-    if not row["failed"]:
-        passed = await session.fetchval(_PASS, breaker_id, since, row["passed"])
-        if passed is None:
+async def _judge_trials(session: Session, row: guards_sql.TallyOutcomesRow, cause: str) -> list[int]:
+    breaker_id, since = row.breaker_id, row.since
+    (read,) = await guards_sql.read_breakers(session, [breaker_id])
+    passed = read.passed
+    if not row.failed:
+        passed_by_now = await guards_sql.pass_trials(session, breaker_id, since, row.passed)
+        if passed_by_now is None:
             return []
-    match after_trials(_breaker(read), passed=passed, failed=row["failed"]):
+        passed = passed_by_now
+    match after_trials(_breaker(read), passed=passed, failed=row.failed):
         case CircuitState.OPEN:
-            counted = (row["passed"] + row["failed"], row["failed"], cause)
-            await session.fetch(_OPEN, breaker_id, CIRCUIT_CODES[CircuitState.HALF_OPEN], since, *counted)
+            counted = (row.passed + row.failed, row.failed, cause)
+            await guards_sql.open_breaker(session, breaker_id, CIRCUIT_CODES[CircuitState.HALF_OPEN], since, *counted)
         case CircuitState.CLOSED:
-            return await session.fetchval(_CLOSE, breaker_id, since) or []
+            return await guards_sql.close_breaker(session, breaker_id, since) or []
         case CircuitState.HALF_OPEN:
             pass
     return []
@@ -113,8 +103,8 @@ async def _judge_trials(session: Session, row: Any, cause: str) -> list[int]:
 async def read_windows(session: Session | Database, guard_ids: Sequence[int]) -> Mapping[int, list[Slice]]:
     """Return the counters of breakers or quotas, slice by slice."""
     found: dict[int, list[Slice]] = {}
-    for row in await session.fetch(_WINDOWS, list(guard_ids)):
-        found.setdefault(row["guard_id"], []).append(Slice(row["slice"], row["whole"], row["part"]))
+    for row in await guards_sql.windows(session, list(guard_ids)):
+        found.setdefault(row.guard_id, []).append(Slice(row.slice, row.whole, row.part))
     return found
 
 
@@ -125,12 +115,12 @@ async def trial_rooms(session: Session, breaker_ids: Sequence[int]) -> dict[int,
     transaction has locked is missing from the result.
     """
     assert session.is_in_transaction()
-    ordered = [row["breaker_id"] for row in await session.fetch(_TRY_TRIALS, sorted(breaker_ids))]
-    await session.fetch(_BEGIN_TRIALS, ordered)
+    ordered = [row.breaker_id for row in await guards_sql.try_trials(session, sorted(breaker_ids))]
+    await guards_sql.begin_trials(session, ordered)
     rooms = dict.fromkeys(ordered, 0)
-    for row in await session.fetch(_TRIALS, ordered):
-        breaker = Breaker(trials=row["trials"])
-        rooms[row["breaker_id"]] = trial_room(breaker, passed=row["passed"], running=row["running"])
+    for row in await guards_sql.trials(session, ordered):
+        breaker = Breaker(trials=row.trials)
+        rooms[row.breaker_id] = trial_room(breaker, passed=row.passed, running=row.running)
     return rooms
 
 
@@ -169,13 +159,13 @@ async def show_breaker(database: Database, tenant_id: int, action: str) -> Break
 
 async def find_breaker(database: Database, tenant_id: int, action: str) -> BreakerView | None:
     """Return the breaker of an action, or None."""
-    row = await database.fetchrow(_SHOW, tenant_id, action)
+    row = await guards_sql.show_breaker(database, tenant_id, action)
     if row is None:
         return None
-    found = dict(row)
+    found = row._asdict()
     breaker_id, at = found.pop("breaker_id"), found.pop("at")
     slices = (await read_windows(database, [breaker_id])).get(breaker_id, ())
-    window = Window(seconds=row["window_seconds"], at=at, slices=slices)
+    window = Window(seconds=row.window_seconds, at=at, slices=slices)
     return BreakerView(**found, counted_attempts=window.whole, counted_failures=window.part)
 
 
@@ -185,19 +175,19 @@ async def steer(
     """Open a breaker until it is closed by hand, close it, or try it now (`HALF_OPEN`). Its counters start again at
     zero."""
     async with engine.database.transaction() as session:
-        row = await session.fetchrow(_STEER, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
+        row = await guards_sql.steer_breaker(session, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
         if row is None:
             raise _missing(action)
         change = Change(
             verb=_STEERING[to],
             subject_kind="action",
             subject_id=action,
-            before={"state": _WORDS[row["was"]], "attempts": row["attempts"], "failures": row["failures"]},
-            after={"state": _WORDS[row["state"]], "attempts": 0, "failures": 0},
+            before={"state": _WORDS[row.was], "attempts": row.attempts, "failures": row.failures},
+            after={"state": _WORDS[row.state], "attempts": 0, "failures": 0},
         )
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-    if to is not CircuitState.OPEN and row["lanes"]:
-        engine.notifier.notify(lanes=row["lanes"])
+    if to is not CircuitState.OPEN and row.lanes:
+        engine.notifier.notify(lanes=row.lanes)
     return await show_breaker(engine.database, tenant_id, action)
 
 
@@ -209,11 +199,11 @@ def _missing(action: str) -> NotFound:
     )
 
 
-def _breaker(row: Any) -> Breaker:
+def _breaker(row: guards_sql.ReadBreakersRow) -> Breaker:
     return Breaker(
-        share=row["share"],
-        attempts_min=row["attempts_min"],
-        window_seconds=row["window_seconds"],
-        open_seconds=row["open_seconds"],
-        trials=row["trials"],
+        share=row.share,
+        attempts_min=row.attempts_min,
+        window_seconds=row.window_seconds,
+        open_seconds=row.open_seconds,
+        trials=row.trials,
     )

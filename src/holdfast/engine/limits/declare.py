@@ -12,11 +12,7 @@ from holdfast.core.limits.breaker import Breaker
 from holdfast.core.limits.quota import Quota
 from holdfast.engine.engine import Engine
 from holdfast.engine.limits.quotas import set_quota
-from holdfast.store.statements import sql
-
-_READ_GUARDED = sql("read_guarded")
-_DECLARE_BREAKER = sql("declare_breaker")
-_FORGET_BREAKER = sql("forget_breaker")
+from holdfast.store.sql.limits import guards as guards_sql
 
 ACTOR = "declaration"
 
@@ -31,21 +27,21 @@ class Guards:
 
 async def declare_guards(engine: Engine, tenant_id: int, guards: Mapping[str, Guards]) -> None:
     """Store the breakers and quotas of these actions, and delete those that they no longer declare."""
-    rows = await engine.database.fetch(_READ_GUARDED, tenant_id, list(guards))
-    known = {row["action"]: (row["has_breaker"], row["has_quota"]) for row in rows}
+    rows = await guards_sql.read_guarded(engine.database, tenant_id, list(guards))
+    known = {row.action: (row.has_breaker, row.has_quota) for row in rows}
     for action, guard in guards.items():
         has_breaker, has_quota = known.get(action, (False, False))
         if guard.breaker is not None:
             await _declare_breaker(engine, tenant_id, action, guard.breaker)
         elif has_breaker:
-            await engine.database.fetch(_FORGET_BREAKER, tenant_id, action)
+            await guards_sql.forget_breaker(engine.database, tenant_id, action)
         if guard.quota is not None or has_quota:
             await set_quota(engine, tenant_id, guard.quota, action=action, actor=ACTOR, reason="")
 
 
 async def _declare_breaker(engine: Engine, tenant_id: int, action: str, breaker: Breaker) -> None:
-    await engine.database.fetch(
-        _DECLARE_BREAKER,
+    await guards_sql.declare_breaker(
+        engine.database,
         tenant_id,
         action,
         breaker.share,

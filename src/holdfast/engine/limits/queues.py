@@ -18,17 +18,9 @@ from holdfast.engine.limits.quotas import queue_quotas
 from holdfast.engine.queries.counts import GLANCED, LISTED, Counts, count_queues
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_LOCK_QUEUE = sql("lock_queue")
-_PAUSE = sql("pause_queue")
-_RESUME = sql("resume_queue")
-_LIMIT = sql("limit_queue")
-_FIND = sql("find_queue")
-_NAMES = sql("queue_names")
-_ENSURE = sql("ensure_queue")
-_FIND_LANES = sql("find_lanes")
-_ROWS = sql("queue_rows")
+from holdfast.store.sql.limits import queues as queues_sql
+from holdfast.store.sql.queries import tasks as tasks_sql
+from holdfast.store.sql.tasks import lanes as lanes_sql
 
 RUNNING_MAX = 1_000_000
 PER_SECOND_MAX = 1_000_000.0
@@ -72,30 +64,30 @@ async def list_queues(
     bounds = LISTED if with_history else GLANCED
     async with database.transaction() as session:
         counts = await count_queues(session, tenant_id, bounds, with_history=with_history)
-        rows = await session.fetch(_ROWS, tenant_id, name)
+        rows = await tasks_sql.queue_rows(session, tenant_id, name)
         quotas = await queue_quotas(session, tenant_id)
-    return [_view(row, counts, quotas.get(row["name"]), with_history=with_history) for row in rows]
+    return [_view(row, counts, quotas.get(row.name), with_history=with_history) for row in rows]
 
 
-def _view(row: Any, counts: Counts, retry_quota: str | None, *, with_history: bool) -> QueueView:
-    count = counts.of(row["queue_id"])
+def _view(row: tasks_sql.QueueRowsRow, counts: Counts, retry_quota: str | None, *, with_history: bool) -> QueueView:
+    count = counts.of(row.queue_id)
     history = {name: count[name] if with_history else None for name in ("blocked", "completed", "failed", "canceled")}
     return QueueView(
-        name=row["name"],
+        name=row.name,
         queued=count["queued"] + count["delayed"],
         running=count["running"],
         retrying=count["retrying"],
         delayed=count["delayed"],
         **history,
-        partial=tuple(sorted(counts.short(row["queue_id"]))),
-        paused=row["paused_at"] is not None,
-        paused_by=row["paused_by"],
-        paused_reason=row["paused_reason"],
-        paused_at=row["paused_at"],
-        max_running=row["max_running"],
-        starts_per_second=row["starts_per_second"],
-        workers=row["workers"],
-        oldest_seconds=row["oldest_seconds"],
+        partial=tuple(sorted(counts.short(row.queue_id))),
+        paused=row.paused_at is not None,
+        paused_by=row.paused_by,
+        paused_reason=row.paused_reason,
+        paused_at=row.paused_at,
+        max_running=row.max_running,
+        starts_per_second=row.starts_per_second,
+        workers=row.workers,
+        oldest_seconds=row.oldest_seconds,
         retry_quota=retry_quota,
     )
 
@@ -105,7 +97,7 @@ async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
-        is_changed = bool(await session.fetchval(_PAUSE, tenant_id, name, actor, reason))
+        is_changed = bool(await queues_sql.pause_queue(session, tenant_id, name, actor, reason))
         if is_changed:
             await _record(session, "queue.pause", tenant_id, name, before, actor=actor, reason=reason)
     return is_changed
@@ -116,7 +108,7 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
     await require_queue(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
         before = await _set(session, tenant_id, name)
-        is_changed = bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
+        is_changed = bool(await queues_sql.resume_queue(session, tenant_id, name, actor, reason))
         if is_changed:
             await _record(session, "queue.resume", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
@@ -155,19 +147,20 @@ async def limit(
         before = await _set(session, tenant_id, name)
         running = before["max_running"] if max_running is UNSET else max_running
         per_second = before["starts_per_second"] if starts_per_second is UNSET else starts_per_second
-        await session.fetch(_LIMIT, tenant_id, name, running, per_second, actor, reason)
+        await queues_sql.limit_queue(session, tenant_id, name, running, per_second, actor, reason)
         await _record(session, "queue.limit", tenant_id, name, before, actor=actor, reason=reason)
     await _wake(engine, tenant_id, name)
 
 
 async def ensure(database: Database, tenant_id: int, name: str) -> None:
     """Create a queue if it does not exist."""
-    await database.fetch(_ENSURE, tenant_id, name)
+    await lanes_sql.ensure_queue(database, tenant_id, name)
 
 
 async def _set(session: Session, tenant_id: int, name: str) -> dict[str, Any]:
     """Return the settings of a queue, under its lock."""
-    return dict(await session.fetchrow(_LOCK_QUEUE, tenant_id, name))
+    row = await queues_sql.lock_queue(session, tenant_id, name)
+    return {} if row is None else row._asdict()
 
 
 async def _record(
@@ -180,12 +173,12 @@ async def _record(
 
 async def queue_names(database: Database, tenant_id: int) -> list[str]:
     """Return the names of the first thousand queues."""
-    return [row["name"] for row in await database.fetch(_NAMES, tenant_id)]
+    return [row.name for row in await queues_sql.queue_names(database, tenant_id)]
 
 
 async def require_queue(database: Database, tenant_id: int, name: str) -> None:
     """Raise `NotFound`, with the nearest name, if there is no such queue."""
-    if await database.fetchval(_FIND, tenant_id, name):
+    if await queues_sql.find_queue(database, tenant_id, name):
         return
     names = await queue_names(database, tenant_id)
     near = get_close_matches(name, names, n=1)
@@ -199,5 +192,5 @@ async def require_queue(database: Database, tenant_id: int, name: str) -> None:
 
 
 async def _wake(engine: Engine, tenant_id: int, name: str) -> None:
-    rows = await engine.database.fetch(_FIND_LANES, tenant_id, name, None)
-    engine.notifier.notify(lanes=[row["lane_id"] for row in rows])
+    rows = await tasks_sql.find_lanes(engine.database, tenant_id, name, None)
+    engine.notifier.notify(lanes=[row.lane_id for row in rows])

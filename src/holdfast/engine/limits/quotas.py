@@ -13,30 +13,22 @@ from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
 from holdfast.engine.limits.breakers import read_windows
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_DECLARE = sql("declare_quota")
-_FORGET = sql("forget_quota")
-_HASTEN = sql("hasten_retries")
-_LOCK = sql("lock_quotas")
-_LOCK_PARTS = sql("lock_quota_parts")
-_NOW = sql("quota_now")
-_SHOW = sql("show_quotas")
+from holdfast.store.sql.limits import guards as guards_sql
 
 HASTEN_BATCH = 5_000
 
 
 async def read_meters(session: Session, lane_ids: Sequence[int]) -> list[Meter]:
     """Return the quotas over these lanes with their counters, locked until the caller's transaction ends."""
-    rows = await session.fetch(_LOCK, list(lane_ids))
-    windows = await read_windows(session, [row["quota_id"] for row in rows])
+    rows = await guards_sql.lock_quotas(session, list(lane_ids))
+    windows = await read_windows(session, [row.quota_id for row in rows])
     return [
         Meter(
-            quota_id=row["quota_id"],
+            quota_id=row.quota_id,
             quota=_quota(row),
-            window=Window(seconds=row["window_seconds"], at=row["at"], slices=windows.get(row["quota_id"], ())),
-            lanes=frozenset(row["lanes"]),
-            booked_seconds=row["booked_seconds"],
+            window=Window(seconds=row.window_seconds, at=row.at, slices=windows.get(row.quota_id, ())),
+            lanes=frozenset(row.lanes),
+            booked_seconds=row.booked_seconds,
         )
         for row in rows
     ]
@@ -91,8 +83,8 @@ async def change_quota_in(
     reason: str,
 ) -> bool:
     """Change a quota in the caller's transaction. The caller then makes the postponed retries due."""
-    await session.fetch(_LOCK_PARTS, tenant_id)
-    row = await session.fetchrow(_NOW, tenant_id, queue)
+    await guards_sql.lock_quota_parts(session, tenant_id)
+    row = await guards_sql.quota_now(session, tenant_id, queue)
     changed = change(None if row is None else _quota(row))
     return await _store(session, tenant_id, changed, queue, None, actor=actor, reason=reason)
 
@@ -107,18 +99,19 @@ async def _store(
     actor: str,
     reason: str,
 ) -> bool:
+    row: guards_sql.ForgetQuotaRow | guards_sql.DeclareQuotaRow | None
     if quota is None:
-        row = await session.fetchrow(_FORGET, tenant_id, action, queue, actor, reason)
+        row = await guards_sql.forget_quota(session, tenant_id, action, queue, actor, reason)
     else:
         limits = (quota.retries, quota.share, quota.window_seconds)
-        row = await session.fetchrow(_DECLARE, tenant_id, action, queue, *limits, actor, reason)
+        row = await guards_sql.declare_quota(session, tenant_id, action, queue, *limits, actor, reason)
     if row is None:
         return False
     change = Change(
         verb="quota.lift" if quota is None else "quota.set",
         subject_kind="queue" if queue is not None else "tenant" if action is None else "action",
         subject_id=queue or action or str(tenant_id),
-        before=None if row["window_seconds"] is None else {"quota": str(_quota(row))},
+        before=None if row.window_seconds is None else {"quota": str(_quota(row))},
         after=None if quota is None else {"quota": str(quota)},
     )
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
@@ -126,7 +119,7 @@ async def _store(
 
 
 async def _hasten(database: Database, tenant_id: int, queue: str | None, action: str | None) -> None:
-    while await database.fetchval(_HASTEN, tenant_id, action, queue, HASTEN_BATCH) == HASTEN_BATCH:
+    while await guards_sql.hasten_retries(database, tenant_id, action, queue, HASTEN_BATCH) == HASTEN_BATCH:
         pass
 
 
@@ -155,36 +148,45 @@ class QuotaView:
 
 async def list_quotas(database: Database, tenant_id: int, *, lane_id: int | None = None) -> list[QuotaView]:
     """Return every quota of a tenant, or those over one lane."""
-    rows = await database.fetch(_SHOW, tenant_id, lane_id)
-    windows = await read_windows(database, [row["quota_id"] for row in rows])
-    return [_view(row, windows.get(row["quota_id"], [])) for row in rows]
+    rows = await guards_sql.show_quotas(database, tenant_id, lane_id)
+    windows = await read_windows(database, [row.quota_id for row in rows])
+    return [_view(row, windows.get(row.quota_id, [])) for row in rows]
 
 
 async def queue_quotas(session: Session, tenant_id: int) -> dict[str, str]:
     """Return the quotas of a tenant's queues by name, as text: `100 per minute`."""
     return {
-        row["name"]: str(_quota(row)) for row in await session.fetch(_SHOW, tenant_id, None) if row["scope"] == "queue"
+        row.name: str(_quota(row))
+        for row in await guards_sql.show_quotas(session, tenant_id, None)
+        if row.scope == "queue"
     }
 
 
-def _view(row: Any, slices: Any) -> QuotaView:
-    window = Window(seconds=row["window_seconds"], at=row["at"], slices=slices)
-    meter = Meter(quota_id=row["quota_id"], quota=_quota(row), window=window, lanes=frozenset())
+def _view(row: guards_sql.ShowQuotasRow, slices: Any) -> QuotaView:
+    window = Window(seconds=row.window_seconds, at=row.at, slices=slices)
+    meter = Meter(quota_id=row.quota_id, quota=_quota(row), window=window, lanes=frozenset())
     return QuotaView(
-        scope=row["scope"],
-        name=row["name"],
-        retries=row["retries_max"],
-        share=row["share"],
-        window_seconds=row["window_seconds"],
+        scope=row.scope,
+        name=row.name,
+        retries=row.retries_max,
+        share=row.share,
+        window_seconds=row.window_seconds,
         used=window.part,
         allowed=meter.allowance,
         first_attempts=window.whole,
         next_slot_seconds=meter.next_slot_seconds,
-        actor=row["actor"],
-        reason=row["reason"],
-        changed_at=row["changed_at"],
+        actor=row.actor,
+        reason=row.reason,
+        changed_at=row.changed_at,
     )
 
 
-def _quota(row: Any) -> Quota:
-    return Quota(retries=row["retries_max"], share=row["share"], window_seconds=row["window_seconds"])
+def _quota(
+    row: guards_sql.ForgetQuotaRow
+    | guards_sql.DeclareQuotaRow
+    | guards_sql.LockQuotasRow
+    | guards_sql.QuotaNowRow
+    | guards_sql.ShowQuotasRow,
+) -> Quota:
+    assert row.window_seconds is not None, "a stored quota has a window"
+    return Quota(retries=row.retries_max, share=row.share, window_seconds=row.window_seconds)

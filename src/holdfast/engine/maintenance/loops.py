@@ -36,10 +36,8 @@ from holdfast.engine.workers.probe import probe_once
 from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded, is_possible
 from holdfast.store.database import ANY_DB_ERROR
-from holdfast.store.statements import sql
+from holdfast.store.sql.tasks import lease as lease_sql
 from holdfast.wakeups.carriers import is_external
-
-_READ_CLOCK = sql("read_clock")
 
 log = logging.getLogger("holdfast.loops")
 
@@ -162,7 +160,7 @@ class Loops:
         if self._clock is None:
             return True
         asked_at = time.monotonic()
-        database_at = await self._engine.database.fetchval(_READ_CLOCK)
+        database_at = await lease_sql.read_clock(self._engine.database)
         lease_seconds = self._settings.worker.lease_seconds
         before, answered_at = self._clock.waits_until, time.monotonic()
         self._clock = self._clock.read(

@@ -10,33 +10,22 @@ oldest first; a pass makes a bounded number of batches and reports whether more 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.store.database import LOCK_CONFLICT, Database, Session
-from holdfast.store.statements import sql
+from holdfast.store.sql.dead_letters import sweep as sweep_sql
+from holdfast.store.sql.flows import signals as signals_sql
+from holdfast.store.sql.identity import requests as requests_sql
+from holdfast.store.sql.maintenance import retention as retention_sql
+from holdfast.store.sql.queries import counts as counts_sql
+from holdfast.store.sql.schedules import schedules as schedules_sql
 
 log = logging.getLogger("holdfast.retain")
 
-_BLOCK_AGE = sql("block_age")
-_COUNT_COMPLETED = sql("count_completed")
-_BEGIN_BLOCK = sql("begin_block")
-_LOCK_SPANS = sql("lock_spans")
-_ENTER_BLOCK = sql("enter_block")
-_WAIT_BRIEFLY = sql("wait_briefly")
-_OLD_BLOCKS = sql("old_blocks")
-_COMPACT_BLOCK = sql("compact_block")
-_LOCK_BLOCKS = sql("lock_blocks")
-_FORGET_EVENTS = sql("forget_events")
-_FORGET_WORKERS = sql("forget_workers")
-_FORGET_LETTERS = sql("forget_letters")
-_FORGET_SLOTS = sql("forget_slots")
-_FORGET_SIGNALS = sql("forget_signals")
-_FORGET_REQUEST_KEYS = sql("forget_request_keys")
-_VACUUM_LIVE = sql("vacuum_live")
-_LIVE_IS_DIRTY = sql("live_is_dirty")
 
 FORGET_BATCH = 10_000
 BATCHES_MAX = 10
@@ -60,14 +49,14 @@ async def retain_once(database: Database, *, days: float) -> Retained:
     """Begin today's block, and delete what is older than `days`."""
     is_new_day = await begin_today(database)
     # Count completions before deleting the events that they are counted from.
-    await database.fetch(_COUNT_COMPLETED, True)
+    await counts_sql.count_completed(database, True)
     is_behind = await _forget_events(database, days)
-    for statement, *arguments in ((_FORGET_LETTERS, days), (_FORGET_REQUEST_KEYS,)):
-        is_behind |= await _forget(database, statement, *arguments)
+    is_behind |= await _forget(partial(sweep_sql.forget_letters, database, days))
+    is_behind |= await _forget(partial(requests_sql.forget_request_keys, database))
     is_behind |= await _forget_signals(database, days)
     if is_new_day:
-        await database.fetch(_FORGET_WORKERS, days)
-    await database.fetch(_FORGET_SLOTS, days, SLOTS_MAX, SLOTS_MIN)
+        await retention_sql.forget_workers(database, days)
+    await schedules_sql.forget_slots(database, days, SLOTS_MAX, SLOTS_MIN)
     done = await fold_old(database, days=days)
     return Retained(dropped=done.dropped, copied=done.copied, is_behind=is_behind)
 
@@ -77,10 +66,10 @@ async def _forget_events(database: Database, days: float) -> bool:
     rows slow the scan down until a vacuum."""
     last: tuple[str, int] = ("0", 0)
     for _ in range(BATCHES_MAX):
-        row = await database.fetchrow(_FORGET_EVENTS, days, FORGET_BATCH, *last)
-        if row is None or row["events"] < FORGET_BATCH:
+        row = await retention_sql.forget_events(database, days, FORGET_BATCH, *last)
+        if row is None or row.events < FORGET_BATCH:
             return False
-        last = (row["xid"], row["seq"])
+        last = (row.xid, row.seq)
     return True
 
 
@@ -89,17 +78,17 @@ async def _forget_signals(database: Database, days: float) -> bool:
     each batch begins after the last."""
     last = 0
     for _ in range(BATCHES_MAX):
-        row = await database.fetchrow(_FORGET_SIGNALS, days, FORGET_BATCH, last)
-        if row["signals"] < FORGET_BATCH:
+        row = await signals_sql.forget_signals(database, days, FORGET_BATCH, last)
+        if row.signals < FORGET_BATCH:
             return False
-        last = row["last"]
+        last = row.last
     return True
 
 
-async def _forget(database: Database, statement: str, *arguments: Any) -> bool:
-    """Delete batch by batch; return whether there are more."""
+async def _forget(delete: Callable[[int], Awaitable[int]]) -> bool:
+    """Delete batch by batch; return whether there are more. `delete` takes the size of a batch."""
     for _ in range(BATCHES_MAX):
-        if await database.fetchval(statement, *arguments, FORGET_BATCH) < FORGET_BATCH:
+        if await delete(FORGET_BATCH) < FORGET_BATCH:
             return False
     return True
 
@@ -108,13 +97,13 @@ async def begin_today(database: Database) -> bool:
     """Begin a block for today's ids, unless another process is doing it. Return whether this one did."""
     is_new_day = False
     async with database.transaction() as session:
-        if await session.fetchval(_LOCK_BLOCKS) and await session.fetchval(_BLOCK_AGE):
-            await session.fetch(_BEGIN_BLOCK)
+        if await retention_sql.lock_blocks(session) and await retention_sql.block_age(session):
+            await retention_sql.begin_block(session)
             is_new_day = True
     async with database.transaction() as session:
-        if await session.fetchval(_LOCK_BLOCKS):
-            await session.fetch(_LOCK_SPANS)
-            await session.fetch(_ENTER_BLOCK)
+        if await retention_sql.lock_blocks(session):
+            await retention_sql.lock_spans(session)
+            await retention_sql.enter_block(session)
     return is_new_day
 
 
@@ -130,12 +119,12 @@ async def drop_old(database: Database, *, days: float) -> int:
 async def fold_old(database: Database, *, days: float) -> Retained:
     """Drop or compact old blocks, each in its own short transaction."""
     done = {"dropped": 0, "copied": 0}
-    for row in await database.fetch(_OLD_BLOCKS, days):
+    for row in await retention_sql.old_blocks(database, days):
         try:
             async with database.transaction() as session:
-                if not await session.fetchval(_LOCK_BLOCKS):
+                if not await retention_sql.lock_blocks(session):
                     break
-                came_to = await _fold(session, row["block"], days)
+                came_to = await _fold(session, row.block, days)
         except _InUse:
             break
         except LOCK_CONFLICT as error:
@@ -148,8 +137,8 @@ async def fold_old(database: Database, *, days: float) -> Retained:
 
 
 async def _fold(session: Session, block: int, days: float) -> str:
-    await session.execute(_WAIT_BRIEFLY)
-    came_to = await session.fetchval(_COMPACT_BLOCK, block, days, KEPT_MAX)
+    await retention_sql.wait_briefly(session)
+    came_to = await retention_sql.compact_block(session, block, days, KEPT_MAX)
     if came_to == "in use":
         raise _InUse
     return str(came_to)
@@ -157,10 +146,10 @@ async def _fold(session: Session, block: int, days: float) -> str:
 
 async def vacuum_once(database: Database) -> bool:
     """Vacuum the hot table if it changed much: autovacuum runs once a minute, a busy queue turns over in seconds."""
-    if not await database.fetchval(_LIVE_IS_DIRTY):
+    if not await retention_sql.live_is_dirty(database):
         return False
     try:
-        await database.fetch(_VACUUM_LIVE)
+        await retention_sql.vacuum_live(database)
     except HoldfastError:
         return False
     return True

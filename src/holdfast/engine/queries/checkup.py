@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 import asyncpg
 
@@ -18,18 +17,10 @@ from holdfast.engine.wakeups.outbox import WakeView, read_wake
 from holdfast.settings.settings import POSTGRES
 from holdfast.store.database import MINIMUM_VERSION, TRANSIENT, Database
 from holdfast.store.migrate import known, schema_version
-from holdfast.store.statements import sql
+from holdfast.store.sql.maintenance import epoch as epoch_sql
+from holdfast.store.sql.queries import checkup as checkup_sql
 from holdfast.store.tenant_role import statements_missing
 from holdfast.wakeups.listener import hears
-
-_SERVER = sql("checkup_server")
-_RIGHTS = sql("checkup_rights")
-_INSTANT = sql("checkup_instant")
-_WALLS = sql("checkup_walls")
-_TENANT_ROLE = sql("tenant_role")
-_SEQUENCES = sql("checkup_sequences")
-_EPOCH = sql("checkup_epoch")
-_WORK = sql("checkup_work")
 
 CLOCK_SECONDS_MAX = 1.0
 TRANSACTION_SECONDS_MAX = 300.0
@@ -81,18 +72,18 @@ async def check_up(
     `carrier` is the wake-up carrier that this process is configured for. Workers without a heartbeat for longer than
     `silent_seconds` are not counted as live.
     """
-    found = [*_server(await database.fetchrow(_SERVER), now=now), await _notifications(database)]
+    found = [*_server(await checkup_sql.checkup_server(database), now=now), await _notifications(database)]
     try:
         version = await schema_version(database)
         found.append(_schema(version))
         if version:
-            found += _rights(await database.fetchrow(_RIGHTS))
-            found.append(_instant(await database.fetchrow(_INSTANT)))
-            found.append(_sequences(await database.fetch(_SEQUENCES, SEQUENCE_SHARE_MAX)))
-            found += _walls(await database.fetchrow(_WALLS), await database.fetchrow(_TENANT_ROLE))
-            found += _work(await database.fetchrow(_WORK, silent_seconds))
+            found += _rights(await checkup_sql.checkup_rights(database))
+            found.append(_instant(await checkup_sql.checkup_instant(database)))
+            found.append(_sequences(await checkup_sql.checkup_sequences(database, SEQUENCE_SHARE_MAX)))
+            found += _walls(await checkup_sql.checkup_walls(database), await checkup_sql.tenant_role(database))
+            found += _work(await checkup_sql.checkup_work(database, silent_seconds))
         if version >= len(known()):
-            found.append(_epoch(await database.fetchrow(_EPOCH)))
+            found.append(_epoch(await epoch_sql.checkup_epoch(database)))
             found.append(_wake(await read_wake(database), carrier))
     except asyncpg.InsufficientPrivilegeError as error:
         fix = "Use the schema's owner, or a role it granted everything in schema holdfast."
@@ -115,22 +106,22 @@ async def _notifications(database: Database) -> Finding:
     )
 
 
-def _server(row: Any, *, now: datetime) -> Iterator[Finding]:
+def _server(row: checkup_sql.CheckupServerRow, *, now: datetime) -> Iterator[Finding]:
     yield finding(
         "version",
-        row["version_number"] >= MINIMUM_VERSION,
-        f"PostgreSQL {row['version']}",
+        row.version_number >= MINIMUM_VERSION,
+        f"PostgreSQL {row.version}",
         "Use PostgreSQL 15 or newer.",
         otherwise=Level.FAILED,
     )
     yield finding(
         "primary",
-        not row["is_replica"],
-        "it is a read-only replica" if row["is_replica"] else "it accepts writes",
+        not row.is_replica,
+        "it is a read-only replica" if row.is_replica else "it accepts writes",
         "Point HOLDFAST_URL at the primary.",
         otherwise=Level.FAILED,
     )
-    unsafe = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
+    unsafe = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if getattr(row, name) == "off"]
     yield finding(
         "durability",
         not unsafe,
@@ -140,62 +131,62 @@ def _server(row: Any, *, now: datetime) -> Iterator[Finding]:
     )
     yield finding(
         "jit",
-        row["jit"] == "off",
-        "off for sessions of Holdfast" if row["jit"] == "off" else "on: the pooler lets no session switch it off",
-        f'alter role "{row["me"]}" set jit = off',
+        row.jit == "off",
+        "off for sessions of Holdfast" if row.jit == "off" else "on: the pooler lets no session switch it off",
+        f'alter role "{row.me}" set jit = off',
     )
-    skew = (now - row["at"]).total_seconds()
+    skew = (now - row.at).total_seconds()
     yield finding(
         "clock",
         abs(skew) <= CLOCK_SECONDS_MAX,
         f"this machine is {human(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the database",
         "Synchronise both with NTP; Holdfast itself goes by the database's clock.",
     )
-    share = row["connections"] / row["connections_max"]
+    share = row.connections / row.connections_max
     yield finding(
         "connections",
         share <= CONNECTION_SHARE_MAX,
-        f"{row['connections']} of {row['connections_max']} in use",
+        f"{row.connections} of {row.connections_max} in use",
         "Raise max_connections, or run fewer worker processes.",
     )
     yield from _hygiene(row)
 
 
-def _hygiene(row: Any) -> Iterator[Finding]:
+def _hygiene(row: checkup_sql.CheckupServerRow) -> Iterator[Finding]:
     yield finding(
         "autovacuum",
-        row["autovacuum"] == "on",
-        f"autovacuum is {row['autovacuum']}",
+        row.autovacuum == "on",
+        f"autovacuum is {row.autovacuum}",
         "Set autovacuum = on: only the hot table is vacuumed by Holdfast itself.",
     )
-    age = row["oldest_transaction_seconds"] or 0.0
+    age = row.oldest_transaction_seconds or 0.0
     yield finding(
         "xmin age",
-        age <= TRANSACTION_SECONDS_MAX and not row["prepared_transactions"],
+        age <= TRANSACTION_SECONDS_MAX and not row.prepared_transactions,
         f"the oldest open transaction is {human(age)} old"
-        + (f" ({row['oldest_transaction_of']})" if age > TRANSACTION_SECONDS_MAX else "")
-        + (f", {row['prepared_transactions']} prepared" if row["prepared_transactions"] else ""),
+        + (f" ({row.oldest_transaction_of})" if age > TRANSACTION_SECONDS_MAX else "")
+        + (f", {row.prepared_transactions} prepared" if row.prepared_transactions else ""),
         "End it (pg_stat_activity, pg_prepared_xacts): while it is open, finished rows cannot be cleaned up.",
     )
-    writing = row["oldest_writer_seconds"] or 0.0
+    writing = row.oldest_writer_seconds or 0.0
     yield finding(
         "events",
         writing <= EVENT_SECONDS_MAX,
-        f"a transaction that writes has been open for {human(writing)} ({row['oldest_writer_of']})"
+        f"a transaction that writes has been open for {human(writing)} ({row.oldest_writer_of})"
         if writing > EVENT_SECONDS_MAX
         else "no open transaction holds them back",
         "End it (pg_terminate_backend): webhooks, streams and `run watch` show nothing that began after it.",
     )
     yield finding(
         "replication slots",
-        not row["idle_slots"],
-        f"{row['idle_slots']} inactive",
+        not row.idle_slots,
+        f"{row.idle_slots} inactive",
         "Drop slots nobody reads (pg_drop_replication_slot): they keep old rows and WAL.",
     )
     yield finding(
         "notify queue",
-        row["notify_usage"] <= NOTIFY_USAGE_MAX,
-        f"{100 * row['notify_usage']:.0f} % used",
+        row.notify_usage <= NOTIFY_USAGE_MAX,
+        f"{100 * row.notify_usage:.0f} % used",
         "Some session listens inside an open transaction: end it.",
     )
 
@@ -211,48 +202,48 @@ def _schema(version: int) -> Finding:
     )
 
 
-def _rights(row: Any) -> Iterator[Finding]:
+def _rights(row: checkup_sql.CheckupRightsRow) -> Iterator[Finding]:
     yield finding(
         "rights",
-        row["has_usage"] and row["may_write"] and row["may_draw_ids"],
-        f"role {row['role']} may read and write" if row["may_write"] else f"role {row['role']} may not write",
+        row.has_usage and row.may_write and row.may_draw_ids,
+        f"role {row.role} may read and write" if row.may_write else f"role {row.role} may not write",
         "As the owner: grant usage on schema holdfast, all on all tables and usage on all sequences in it "
-        f"to {row['role']}.",
+        f"to {row.role}.",
         otherwise=Level.FAILED,
     )
     yield finding(
         "retention",
-        row["is_owner"],
-        f"role {row['role']} {'may' if row['is_owner'] else 'may not'} begin and drop blocks of history",
+        row.is_owner,
+        f"role {row.role} {'may' if row.is_owner else 'may not'} begin and drop blocks of history",
         "Run `holdfast server` as the schema's owner, or grant that role.",
     )
 
 
-def _instant(row: Any) -> Finding:
+def _instant(row: checkup_sql.CheckupInstantRow) -> Finding:
     """Check that `holdfast.instant()` is the original: leases, due times and schedules use it. A test kit replaces it,
     and may have died before it put it back."""
-    ahead = row["ahead_seconds"]
+    ahead = row.ahead_seconds
     off = f"{human(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else "with it for now"
     return finding(
         "engine's clock",
-        row["is_own"],
-        "it is the database's" if row["is_own"] else f"holdfast.instant() was replaced, and is {off}",
+        row.is_own,
+        "it is the database's" if row.is_own else f"holdfast.instant() was replaced, and is {off}",
         "If no test uses this database: create or replace function holdfast.instant() returns timestamptz "
         "language sql stable parallel safe return statement_timestamp()",
     )
 
 
-def _epoch(row: Any) -> Finding:
+def _epoch(row: epoch_sql.CheckupEpochRow) -> Finding:
     """Report which server this is, whether it was replaced recently, and whether a replacement would be detected."""
-    detail = f"epoch {row['epoch']}, {CAUSES.get(row['cause'], 'since it was made')} ({row['cause']})"
-    if row["differs"] not in (None, "unbound"):
+    detail = f"epoch {row.epoch}, {CAUSES.get(row.cause, 'since it was made')} ({row.cause})"
+    if row.differs not in (None, "unbound"):
         return Finding(
             name="epoch",
             level=Level.WARNING,
-            detail=f"{detail}; since then {CAUSES[row['differs']]}, and no process has begun to work here",
+            detail=f"{detail}; since then {CAUSES[row.differs]}, and no process has begun to work here",
             fix="Start one (holdfast server, holdfast work), or run `holdfast migrate`.",
         )
-    if not row["is_legible"]:
+    if not row.is_legible:
         return Finding(
             name="epoch",
             level=Level.WARNING,
@@ -261,15 +252,15 @@ def _epoch(row: Any) -> Finding:
         )
     return finding(
         "epoch",
-        row["cause"] in ("created", RESTARTED) or row["age_seconds"] > REPLACED_SECONDS,
-        f"{detail}, {human(row['age_seconds'])} ago",
+        row.cause in ("created", RESTARTED) or row.age_seconds > REPLACED_SECONDS,
+        f"{detail}, {human(row.age_seconds)} ago",
         "What was committed last before may be missing: compare with what callers were told (docs/operate.md).",
     )
 
 
-def _sequences(rows: list[Any]) -> Finding:
+def _sequences(rows: list[checkup_sql.CheckupSequencesRow]) -> Finding:
     """Check the sequences: ids are never reused, so an exhausted sequence stops every insert that uses it."""
-    used = ", ".join(f"{row['name']} {100 * row['share']:.0f} %" for row in rows)
+    used = ", ".join(f"{row.name} {100 * row.share:.0f} %" for row in rows)
     return finding(
         "ids",
         not rows,
@@ -306,21 +297,17 @@ def _wake(view: WakeView, carrier: str) -> Finding:
     )
 
 
-def _walls(row: Any, role: Any) -> Iterator[Finding]:
-    missing = statements_missing(has_role=role["has_role"], may_become=role["may_become"], role=role["me"])
+def _walls(row: checkup_sql.CheckupWallsRow, role: checkup_sql.TenantRoleRow) -> Iterator[Finding]:
+    missing = statements_missing(has_role=role.has_role, may_become=role.may_become, role=role.me)
     said = {
         (False, False): "there is no role holdfast_tenant",
         (True, False): "this role may not become holdfast_tenant",
     }
     yield finding(
         "tenants",
-        not missing and not row["open_tables"],
-        said.get((role["has_role"], role["may_become"]))
-        or (
-            f"no wall on {', '.join(row['open_tables'])}"
-            if row["open_tables"]
-            else "row-level security keeps them apart"
-        ),
+        not missing and not row.open_tables,
+        said.get((role.has_role, role.may_become))
+        or (f"no wall on {', '.join(row.open_tables)}" if row.open_tables else "row-level security keeps them apart"),
         f"As an administrator of the database: {' '.join(missing)} Then run `holdfast migrate`."
         if missing
         else "Run `holdfast migrate`.",
@@ -328,20 +315,20 @@ def _walls(row: Any, role: Any) -> Iterator[Finding]:
     )
     yield finding(
         "row security",
-        row["is_engine"],
-        "the engine sees every row" if row["is_engine"] else "row-level security hides every row from this role",
+        row.is_engine,
+        "the engine sees every row" if row.is_engine else "row-level security hides every row from this role",
         "Use the schema's owner or a role that is a member of it; or run `holdfast migrate` after granting.",
         otherwise=Level.FAILED,
     )
 
 
-def _work(row: Any) -> Iterator[Finding]:
-    waited = row["oldest_queued_seconds"] or 0.0
-    silent = f", {row['silent_workers']} of them silent" if row["silent_workers"] else ""
+def _work(row: checkup_sql.CheckupWorkRow) -> Iterator[Finding]:
+    waited = row.oldest_queued_seconds or 0.0
+    silent = f", {row.silent_workers} of them silent" if row.silent_workers else ""
     yield finding(
         "workers",
-        row["workers"] > row["silent_workers"],
-        f"{row['workers']} present{silent}",
+        row.workers > row.silent_workers,
+        f"{row.workers} present{silent}",
         "Start one: holdfast work APP",
     )
     yield finding(
@@ -350,7 +337,7 @@ def _work(row: Any) -> Iterator[Finding]:
         f"{human(waited)} old" if waited else "nothing waits",
         "Ask it: holdfast task list --state queued, then holdfast task why ID.",
     )
-    late = max(row["overdue_seconds"] or 0.0, row["unreaped_seconds"] or 0.0)
+    late = max(row.overdue_seconds or 0.0, row.unreaped_seconds or 0.0)
     yield finding(
         "repair loops",
         late <= REPAIR_SECONDS_MAX,
@@ -360,17 +347,17 @@ def _work(row: Any) -> Iterator[Finding]:
         "Start them: holdfast server (or any `holdfast work` without --no-loops).",
         otherwise=Level.FAILED,
     )
-    paused = row["paused"] or []
+    paused = row.paused or []
     yield finding(
         "paused queues",
         not paused,
         ", ".join(paused) or "none",
         f"If that is over: holdfast queue resume {paused[0]}" if paused else "",
     )
-    size, rows = row["live_bytes"], row["live_rows"] + row["dead_rows"]
+    size, rows = row.live_bytes, row.live_rows + row.dead_rows
     yield finding(
         "bloat",
-        size < BLOAT_BYTES_MIN or size / max(1, row["live_rows"]) < BYTES_PER_ROW_MAX,
-        f"the hot table has {size / 1024 / 1024:.1f} MB for about {rows} rows, {row['dead_rows']} of them dead",
+        size < BLOAT_BYTES_MIN or size / max(1, row.live_rows) < BYTES_PER_ROW_MAX,
+        f"the hot table has {size / 1024 / 1024:.1f} MB for about {rows} rows, {row.dead_rows} of them dead",
         "Something keeps old rows (see xmin age); then vacuum full holdfast.live in a quiet moment.",
     )

@@ -11,17 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_BUSY_LANES = sql("busy_lanes")
-_QUEUED = sql("queued_counts")
-_HELD = sql("held_counts")
-_ENDED = sql("ended_counts")
-_COMPLETED = sql("completed_counts")
-_UNCOUNTED = sql("uncounted_events")
-_BLOCKED = sql("blocked_counts")
-_COUNT = sql("count_completed")
-_COUNTING_PAYS = sql("counting_pays")
+from holdfast.store.sql.queries import counts as counts_sql
 
 ROUNDS_MAX = 4
 GAIN_MIN = 50
@@ -74,11 +64,11 @@ async def count_queues(session: Session, tenant_id: int, bounds: Bounds, *, with
     """Count the tasks of a tenant's queues."""
     counts = Counts()
     await _count_queued(session, tenant_id, bounds.queued, counts)
-    held = await session.fetch(_HELD, tenant_id, bounds.held)
+    held = await counts_sql.held_counts(session, tenant_id, bounds.held)
     for row in held:
         for name in ("running", "retrying", "delayed"):
-            counts.add(row["queue_id"], name, row[name])
-    if sum(row["running"] + row["retrying"] + row["delayed"] for row in held) >= bounds.held:
+            counts.add(row.queue_id, name, getattr(row, name))
+    if sum(row.running + row.retrying + row.delayed for row in held) >= bounds.held:
         counts.partial |= {"queued", "running", "retrying", "delayed"}
     if with_history:
         await _count_history(session, tenant_id, bounds, counts)
@@ -88,7 +78,7 @@ async def count_queues(session: Session, tenant_id: int, bounds: Bounds, *, with
 async def _count_queued(session: Session, tenant_id: int, most: int, counts: Counts) -> None:
     """Count queued tasks lane by lane. Each lane gets a share of the bound; what small lanes do not use goes to large
     ones."""
-    queue_of = {row["lane_id"]: row["queue_id"] for row in await session.fetch(_BUSY_LANES, tenant_id)}
+    queue_of = {row.lane_id: row.queue_id for row in await counts_sql.busy_lanes(session, tenant_id)}
     found: dict[int, int] = {}
     full = list(queue_of)
     share = 0
@@ -97,7 +87,7 @@ async def _count_queued(session: Session, tenant_id: int, most: int, counts: Cou
         if not full or (share and more * GAIN_MIN <= share):
             break
         share += max(1, more)
-        found |= {row["lane_id"]: row["tasks"] for row in await session.fetch(_QUEUED, full, share)}
+        found |= {row.lane_id: row.tasks for row in await counts_sql.queued_counts(session, full, share)}
         full = [lane_id for lane_id in full if found.get(lane_id, 0) >= share]
     for lane_id, tasks in found.items():
         counts.add(queue_of[lane_id], "queued", tasks)
@@ -107,25 +97,25 @@ async def _count_queued(session: Session, tenant_id: int, most: int, counts: Cou
 
 async def _count_history(session: Session, tenant_id: int, bounds: Bounds, counts: Counts) -> None:
     """Add ended and blocked tasks."""
-    for row in await session.fetch(_BLOCKED, tenant_id, bounds.nodes, bounds.runs):
-        if row["queue_id"] is not None:
-            counts.add(row["queue_id"], "blocked", row["blocked"])
-        elif row["is_partial"]:
+    for row in await counts_sql.blocked_counts(session, tenant_id, bounds.nodes, bounds.runs):
+        if row.queue_id is not None:
+            counts.add(row.queue_id, "blocked", row.blocked)
+        elif row.is_partial:
             counts.partial.add("blocked")
-    for row in await session.fetch(_COMPLETED, tenant_id, bounds.events):
-        counts.add(row["queue_id"], "completed", row["completed"])
-    if await session.fetchval(_UNCOUNTED, bounds.events) >= bounds.events:
+    for completed in await counts_sql.completed_counts(session, tenant_id, bounds.events):
+        counts.add(completed.queue_id, "completed", completed.completed)
+    if await counts_sql.uncounted_events(session, bounds.events) >= bounds.events:
         counts.partial.add("completed")
     totals: Counter[str] = Counter()
-    for row in await session.fetch(_ENDED, tenant_id, bounds.ended):
-        for name in ("failed", "canceled"):
-            counts.add(row["queue_id"], name, row[name] or 0)
-            totals[name] += row[name] or 0
+    for ended in await counts_sql.ended_counts(session, tenant_id, bounds.ended):
+        for name, count in (("failed", ended.failed or 0), ("canceled", ended.canceled or 0)):
+            counts.add(ended.queue_id, name, count)
+            totals[name] += count
     counts.partial |= {name for name, total in totals.items() if total >= bounds.ended}
 
 
 async def count_once(database: Database) -> bool:
     """Count the completions that no pass has counted, if there may be many. Return whether it did."""
-    if not await database.fetchval(_COUNTING_PAYS, PASS_EVENTS_MIN, PASS_EVENTS_MAX):
+    if not await counts_sql.counting_pays(database, PASS_EVENTS_MIN, PASS_EVENTS_MAX):
         return False
-    return bool(await database.fetchval(_COUNT, False))
+    return bool(await counts_sql.count_completed(database, False))

@@ -11,14 +11,11 @@ import msgspec
 from holdfast.codec import json_codec
 from holdfast.core.dead_letters.dead_letter import DeadLetterState
 from holdfast.engine.effects.gate import EffectView, list_effects
-from holdfast.engine.queries.pages import ID_MAX, LOOK_PLAIN, bounded, full_page, valid_limit
+from holdfast.engine.queries.pages import ID_MAX, LOOK_PLAIN, full_page, reading, valid_limit
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_DEAD_GROUPS = sql("dead_groups")
-_LIST_LETTERS = sql("list_letters")
-_READ_LANES = sql("read_lanes")
+from holdfast.store.sql.queries import dead_letters as dead_letters_sql
+from holdfast.store.sql.tasks import lanes as lanes_sql
 
 GROUPS_MAX, GROUPS_SHOWN = 1_000, 200
 LETTERS_COUNT_MAX, LETTERS_LOOK_MAX = 50_000, 3_000
@@ -91,16 +88,17 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
 async def dead_groups(database: Database, tenant_id: int, *, limit: int = GROUPS_SHOWN) -> list[GroupView]:
     """Return unresolved dead letters grouped by fingerprint, the largest group first."""
     bounds = (LETTERS_COUNT_MAX, GROUPS_MAX, LETTERS_LOOK_MAX)
-    rows = await bounded(database, _DEAD_GROUPS, tenant_id, limit, *bounds)
-    lane_ids = sorted({lane_id for row in rows for lane_id in row["lane_ids"]})
-    lanes = {row["lane_id"]: row for row in await database.fetch(_READ_LANES, lane_ids)}
-    return [_group_view(row, [lanes[lane_id] for lane_id in row["lane_ids"]]) for row in rows]
+    async with reading(database) as session:
+        rows = await dead_letters_sql.dead_groups(session, tenant_id, limit, *bounds)
+    lane_ids = sorted({lane_id for row in rows for lane_id in row.lane_ids})
+    lanes = {row.lane_id: row for row in await lanes_sql.read_lanes(database, lane_ids)}
+    return [_group_view(row, [lanes[lane_id] for lane_id in row.lane_ids]) for row in rows]
 
 
-def _group_view(row: Any, lanes: Sequence[Any]) -> GroupView:
-    found = {name: value for name, value in row.items() if name != "lane_ids"}
-    found |= {"task_id": str(row["task_id"]), "actions": sorted({lane["action"] for lane in lanes})}
-    return GroupView(**found, queues=sorted({lane["queue"] for lane in lanes}))
+def _group_view(row: dead_letters_sql.DeadGroupsRow, lanes: Sequence[lanes_sql.ReadLanesRow]) -> GroupView:
+    found = {name: value for name, value in row._asdict().items() if name not in ("lane_ids", "tasks")}
+    found |= {"task_id": str(row.task_id), "count": row.tasks, "actions": sorted({lane.action for lane in lanes})}
+    return GroupView(**found, queues=sorted({lane.queue for lane in lanes}))
 
 
 async def list_letters(
@@ -139,30 +137,32 @@ async def letter_page(
     is_plain = not states and fingerprint is None
     most = limit * LOOK_PLAIN if is_plain else max(limit, LOOK_LETTERS)
     look = None if task_id is not None or (fingerprint is not None and is_unresolved) else most
-    found = await database.fetch(_LIST_LETTERS, tenant_id, *asked, limit, None, with_input, look, is_unresolved)
-    rows = [_view(row) for row in found if row["dead_letter_id"] is not None]
+    found = await dead_letters_sql.list_letters(
+        database, tenant_id, *asked, limit, None, with_input, look, is_unresolved
+    )
+    rows = [_view(row) for row in found if row.dead_letter_id is not None]
     if len(rows) == limit:
         return rows, int(rows[-1].dead_letter_id)
-    return rows, found[0]["floor"]
+    return rows, found[0].floor
 
 
 async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> DeadLetterView:
     """Return one dead letter in full; raise `NotFound` if it does not exist."""
-    rows = await database.fetch(
-        _LIST_LETTERS, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
+    rows = await dead_letters_sql.list_letters(
+        database, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
     )
-    if rows[0]["dead_letter_id"] is None:
+    if rows[0].dead_letter_id is None:
         raise NotFound(
             f"There is no dead letter {dead_letter_id}.",
             code="dead_letter_not_found",
             advice="See `holdfast dead list`.",
         )
-    effects = await list_effects(database, tenant_id, task_ids=[rows[0]["task_id"]])
+    effects = await list_effects(database, tenant_id, task_ids=[rows[0].task_id])
     return msgspec.structs.replace(_view(rows[0]), effects=effects)
 
 
-def _view(row: Any) -> DeadLetterView:
-    found = {name: value for name, value in row.items() if name != "floor"}
+def _view(row: dead_letters_sql.ListLettersRow) -> DeadLetterView:
+    found = {name: value for name, value in row._asdict().items() if name != "floor"}
     ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
     found |= {name: None if found[name] is None else str(found[name]) for name in ids}
     found["input"] = json_codec.NULL if found["input"] is None else msgspec.Raw(found["input"])

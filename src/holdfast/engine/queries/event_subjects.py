@@ -8,9 +8,7 @@ from typing import Any
 
 from holdfast.engine.queries.events import Event
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_PLACES = sql("event_places")
+from holdfast.store.sql.webhooks import webhooks as webhooks_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,8 @@ class EventContext:
 async def contexts_of(database: Database, events: Sequence[Event]) -> list[EventContext]:
     """Return the subject of each event; for an event without a task, the names in its detail."""
     task_ids = sorted({int(event.task_id) for event in events if event.task_id})
-    rows = await database.fetch(_PLACES, task_ids) if task_ids else []
-    known = {str(row["task_id"]): EventContext(row["queue"], row["action"], _text(row["run_id"])) for row in rows}
+    rows = await webhooks_sql.event_places(database, task_ids) if task_ids else []
+    known = {str(row.task_id): EventContext(row.queue, row.action, _text(row.run_id)) for row in rows}
     return [
         known.get(event.task_id, EventContext()) if event.task_id else _named(event.detail or {}) for event in events
     ]

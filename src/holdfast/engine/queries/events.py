@@ -16,11 +16,7 @@ from typing import Any
 from holdfast.core.values.bounds import no_run
 from holdfast.errors import Invalid
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_READ_EVENTS = sql("read_events")
-_EVENT_TAIL = sql("event_tail")
-_READ_RUN_EVENTS = sql("read_run_events")
+from holdfast.store.sql.queries import events as events_sql
 
 START = "0:0"
 PAGE = 500
@@ -94,7 +90,7 @@ def position(cursor: str) -> tuple[int, int, int]:
 
 async def event_tail(database: Database) -> str:
     """Return the cursor after all events that are settled now."""
-    return str(await database.fetchval(_EVENT_TAIL))
+    return str(await events_sql.event_tail(database))
 
 
 async def events_after(database: Database, tenant_id: int, cursor: str = START, *, limit: int = PAGE) -> EventPage:
@@ -106,24 +102,24 @@ async def events_after(database: Database, tenant_id: int, cursor: str = START, 
     """
     xid, seq, place = cursor_of(cursor)
     # One more, because the first row may be the batch that the cursor points into.
-    rows = await database.fetch(_READ_EVENTS, tenant_id, xid, seq, limit + 1, PASSED_MAX)
-    read_to, is_all = f"{rows[-1]['xid']}:{rows[-1]['seq']}", rows[-1]["is_end"]
+    rows = await events_sql.read_events(database, tenant_id, xid, seq, limit + 1, PASSED_MAX)
+    read_to, is_all = f"{rows[-1].xid}:{rows[-1].seq}", rows[-1].is_end
     found = [
         Event(
-            cursor=f"{row['xid']}:{row['seq']}:{number}",
-            at=row["at"],
-            kind=row["kind"],
+            cursor=f"{row.xid}:{row.seq}:{number}",
+            at=row.at,
+            kind=row.kind,
             task_id=str(task_id or ""),
             attempt=attempt,
             detail=_detail(row),
-            order=row["seq"],
+            order=row.seq,
         )
         for row in rows
-        if row["kind"] is not None
+        if row.kind is not None
         for number, (task_id, attempt) in enumerate(
-            zip(row["task_ids"] or (0,), row["attempts"] or (0,), strict=True), start=1
+            zip(row.task_ids or (0,), row.attempts or (0,), strict=True), start=1
         )
-        if (row["xid"], row["seq"]) != (xid, seq) or number > place
+        if (row.xid, row.seq) != (xid, seq) or number > place
     ]
     return EventPage(events=found, cursor=max(cursor, read_to, key=position), is_all=is_all)
 
@@ -138,46 +134,48 @@ async def run_events_after(
     no event of this generation can follow.
     """
     xid, seq, place = cursor_of(cursor)
-    rows = await database.fetch(_READ_RUN_EVENTS, run_id, tenant_id, xid, seq, limit + 1, PASSED_MAX)
+    rows = await events_sql.read_run_events(database, run_id, tenant_id, xid, seq, limit + 1, PASSED_MAX)
     if not rows:
         raise no_run(run_id)
     first = rows[0]
-    is_all = first["is_end"]
-    is_over = first["state"] != "o"
-    tail = (ended_by or first["tail"]) if is_over else ""
+    is_all = first.is_end
+    is_over = first.state != "o"
+    tail = (ended_by or first.tail) if is_over else ""
     return RunEventPage(
         events=_run_events(rows, run_id, (xid, seq, place)),
-        cursor=max(cursor, f"{first['last_xid']}:{first['last_seq']}", key=position),
+        cursor=max(cursor, f"{first.last_xid}:{first.last_seq}", key=position),
         is_all=is_all,
         is_end=is_over and is_all and _is_settled(tail, first),
         tail=tail,
     )
 
 
-def _is_settled(tail: str, row: Any) -> bool:
+def _is_settled(tail: str, row: events_sql.ReadRunEventsRow) -> bool:
     """Return whether all transactions that began before `tail` have ended: by their number, or because of a crash,
     after which the server counts from a lower number."""
-    return int(row["horizon"]) >= int(tail) or int(row["tail"]) < int(tail)
+    return int(row.horizon) >= int(tail) or int(row.tail) < int(tail)
 
 
-def _run_events(rows: Sequence[Any], run_id: int, after: tuple[str, int, int]) -> list[NodeEvent]:
+def _run_events(
+    rows: Sequence[events_sql.ReadRunEventsRow], run_id: int, after: tuple[str, int, int]
+) -> list[NodeEvent]:
     xid, seq, place = after
     return [
         NodeEvent(
-            cursor=f"{row['xid']}:{row['seq']}:{row['number']}",
-            at=row["at"],
-            kind=row["kind"],
-            task_id=str(row["task_id"]),
-            node_no=None if row["task_id"] == run_id else row["node_no"],
-            item=row["item"],
-            attempt=row["attempt"],
+            cursor=f"{row.xid}:{row.seq}:{row.number}",
+            at=row.at,
+            kind=row.kind,
+            task_id=str(row.task_id),
+            node_no=None if row.task_id == run_id else row.node_no,
+            item=row.item,
+            attempt=row.attempt,
             detail=_detail(row),
-            order=row["seq"],
+            order=row.seq,
         )
         for row in rows
-        if row["xid"] is not None and ((row["xid"], row["seq"]) != (xid, seq) or row["number"] > place)
+        if row.xid is not None and ((row.xid, row.seq) != (xid, seq) or row.number > place)
     ]
 
 
-def _detail(row: Any) -> dict[str, Any] | None:
-    return None if row["detail"] is None else json.loads(row["detail"])
+def _detail(row: events_sql.ReadEventsRow | events_sql.ReadRunEventsRow) -> dict[str, Any] | None:
+    return None if row.detail is None else json.loads(row.detail)

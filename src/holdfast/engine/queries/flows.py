@@ -7,9 +7,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_LIST_FLOWS = sql("list_flows")
+from holdfast.store.sql.flows import flows as flows_sql
 
 
 class FlowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,5 +22,10 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_flows(database: Database, tenant_id: int, *, limit: int = 1_000) -> list[FlowView]:
     """Return every version of every flow."""
-    rows = await database.fetch(_LIST_FLOWS, tenant_id, limit)
-    return [FlowView(**{name: row[name] for name in FlowView.__struct_fields__}) for row in rows]
+    rows = await flows_sql.list_flows(database, tenant_id, limit)
+    return [
+        FlowView(
+            name=row.name, version=row.version, nodes=row.nodes, open_runs=row.open_runs, created_at=row.created_at
+        )
+        for row in rows
+    ]

@@ -10,15 +10,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.engine.limits.queues import QueueView, list_queues
 from holdfast.engine.queries.events import cursor_of, event_tail, position
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_WORKERS = sql("count_workers")
-_EVENTS = sql("count_events")
+from holdfast.store.sql.queries import metrics as metrics_sql
 
 BATCHES_MAX = 20_000
 
@@ -63,7 +59,7 @@ class Measure:
         async with self._turn:
             tally = await self._tally(database, tenant_id)
             queues = await list_queues(database, tenant_id, with_history=False)
-            workers = [WorkerCount(**dict(row)) for row in await database.fetch(_WORKERS, tenant_id)]
+            workers = [WorkerCount(**row._asdict()) for row in await metrics_sql.count_workers(database, tenant_id)]
             return Measured(queues=queues, workers=workers, events=dict(tally.events), is_behind=tally.is_behind)
 
     async def _tally(self, database: Database, tenant_id: int) -> _Tally:
@@ -71,11 +67,13 @@ class Measure:
             tally = self._tallies[tenant_id] = _Tally(await event_tail(database))
             return tally
         xid, seq, _ = cursor_of(tally.cursor)
-        rows: list[Any] = await database.fetch(_EVENTS, tenant_id, xid, seq + 1, BATCHES_MAX)
+        rows: list[metrics_sql.CountEventsRow] = await metrics_sql.count_events(
+            database, tenant_id, xid, seq + 1, BATCHES_MAX
+        )
         for row in rows:
-            if row["kind"] is not None:
-                tally.events[row["kind"]] += row["events"]
+            if row.kind is not None:
+                tally.events[row.kind] += row.events
             else:
-                tally.cursor = max(tally.cursor, f"{row['xid']}:{row['seq']}", key=position)
-                tally.is_behind = not row["is_end"]
+                tally.cursor = max(tally.cursor, f"{row.xid}:{row.seq}", key=position)
+                tally.is_behind = not row.is_end
         return tally

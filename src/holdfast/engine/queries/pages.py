@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import asyncpg
 
 from holdfast.core.values.duration import seconds_of
 from holdfast.errors import Invalid, Unavailable
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_NOW = sql("database_time")
+from holdfast.store.sql.schedules import schedules as schedules_sql
 
 T = TypeVar("T")
 Cursor = TypeVar("Cursor")
@@ -50,7 +48,7 @@ async def moment_of(database: Database | Session, since: Since) -> datetime | No
                 advice="Write a duration before now, as 2h, or a time, as 2026-11-17T12:00:00+01:00.",
             ) from None
         return told if told.tzinfo is not None else told.astimezone()
-    now: datetime = await database.fetchval(_NOW)
+    now = await schedules_sql.database_time(database)
     return now - timedelta(seconds=seconds_of(since))
 
 
@@ -104,9 +102,3 @@ async def reading(database: Database) -> AsyncIterator[Session]:
             code="read_too_slow",
             advice="Ask for one state or a smaller limit.",
         ) from None
-
-
-async def bounded(database: Database, statement: str, *arguments: Any) -> list[Any]:
-    """Read a page with one statement."""
-    async with reading(database) as session:
-        return await session.fetch(statement, *arguments)

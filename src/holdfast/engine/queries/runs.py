@@ -13,19 +13,15 @@ from holdfast.codec import json_codec
 from holdfast.core.flows.run_state import RunState
 from holdfast.core.values.bounds import no_run
 from holdfast.engine.lifecycle.runs.children import run_output
-from holdfast.engine.queries.pages import ID_MAX, SCAN_ROWS_MAX, bounded, full_page, valid_limit
+from holdfast.engine.queries.pages import ID_MAX, SCAN_ROWS_MAX, full_page, reading, valid_limit
 from holdfast.engine.queries.status import RunStatus
 from holdfast.engine.queries.tasks import error_line
 from holdfast.errors import Invalid, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_LIST_RUNS = sql("list_runs")
-_SHOW_RUN = sql("show_run")
-_NODE_STATES = sql("node_states")
-_LAST_FAILURES = sql("last_failures")
+from holdfast.store.sql.flows import run_commands as run_commands_sql
+from holdfast.store.sql.queries import runs as runs_sql
 
 SCAN_OPEN_MAX = 50
 """How many open runs one page reads: their state is computed one by one."""
@@ -137,47 +133,50 @@ async def run_page(
     if snapshots == []:
         return [], None
     asked = (tenant_id, list(states) or None, snapshots, tag, ID_MAX if before is None else before, limit)
-    found = await bounded(database, _LIST_RUNS, *asked, max(limit, SCAN_OPEN_MAX), max(limit, SCAN_ROWS_MAX))
-    rows = [_run_line(row) for row in found if row["run_id"] is not None]
+    async with reading(database) as session:
+        found = await runs_sql.list_runs(session, *asked, max(limit, SCAN_OPEN_MAX), max(limit, SCAN_ROWS_MAX))
+    rows = [_run_line(row) for row in found if row.run_id is not None]
     if len(rows) == limit:
         return rows, int(rows[-1].run_id)
-    return rows, found[0]["floor"]
+    return rows, found[0].floor
 
 
 async def show_run(database: Database, catalog: Catalog, tenant_id: int, run_id: int) -> RunView:
     """Return one run with all its nodes; raise `NotFound` if it does not exist."""
     row, snapshot, nodes = await read_run(database, catalog, tenant_id, run_id)
-    numbers = [node["node_no"] for node in nodes if node["state"] in ("failed", "retrying") or node["items_failed"]]
-    failures = {one["node_no"]: error_line(one) for one in await database.fetch(_LAST_FAILURES, run_id, numbers)}
+    numbers = [node.node_no for node in nodes if node.state in ("failed", "retrying") or node.items_failed]
+    failures = {one.node_no: error_line(one) for one in await runs_sql.last_failures(database, run_id, numbers)}
     output = json_codec.NULL
-    if row["state"] == RunState.COMPLETED:
+    if row.state == RunState.COMPLETED:
         async with database.session() as session:
-            found = await run_output(session, catalog, run_id, row["snapshot_id"])
+            found = await run_output(session, catalog, run_id, row.snapshot_id)
         output = msgspec.Raw(msgspec.json.encode(found))
-    columns = {name: value for name, value in row.items() if name not in ("run_id", "snapshot_id", "parent_node")}
-    columns |= {
-        "tags": row["tags"] or [],
-        "parent_run_id": _id(row["parent_run_id"]),
-        "original_run_id": _id(row["original_run_id"]),
-        "input": msgspec.Raw(row["input"]),
+    columns = {
+        name: value for name, value in row._asdict().items() if name not in ("run_id", "snapshot_id", "parent_node")
     }
-    views = [_node_view(snapshot, node, failures.get(node["node_no"])) for node in nodes]
+    columns |= {
+        "tags": row.tags or [],
+        "parent_run_id": _id(row.parent_run_id),
+        "original_run_id": _id(row.original_run_id),
+        "input": msgspec.Raw(row.input),
+    }
+    views = [_node_view(snapshot, node, failures.get(node.node_no)) for node in nodes]
     return RunView(run_id=str(run_id), output=output, tasks=views, **columns)
 
 
 async def read_run(
     database: Database, catalog: Catalog, tenant_id: int, run_id: int
-) -> tuple[Any, FlowSnapshot, list[Any]]:
+) -> tuple[runs_sql.ShowRunRow, FlowSnapshot, list[run_commands_sql.NodeStatesRow]]:
     """Return the row of a run, its flow snapshot and the states of its nodes, in one snapshot; `NotFound` if it does
     not exist."""
     async with database.transaction() as session:
         await session.execute("set transaction isolation level repeatable read, read only")
-        row = await session.fetchrow(_SHOW_RUN, run_id, tenant_id)
+        row = await runs_sql.show_run(session, run_id, tenant_id)
         if row is None:
             raise no_run(run_id)
-        await catalog.flows.learn([row["snapshot_id"]], session)
-        nodes = await session.fetch(_NODE_STATES, run_id, tenant_id)
-    return row, catalog.flows.snapshot(row["snapshot_id"]), nodes
+        await catalog.flows.learn([row.snapshot_id], session)
+        nodes = await run_commands_sql.node_states(session, run_id, tenant_id)
+    return row, catalog.flows.snapshot(row.snapshot_id), nodes
 
 
 def no_node(run_id: object, name: str, known: Sequence[str]) -> NotFound:
@@ -189,33 +188,33 @@ def no_node(run_id: object, name: str, known: Sequence[str]) -> NotFound:
     )
 
 
-def _run_line(row: Any) -> RunListRow:
-    found = dict(row)
+def _run_line(row: runs_sql.ListRunsRow) -> RunListRow:
+    found = row._asdict()
     node = found.pop("failed_node")
-    line = error_line(found)
+    line = error_line(row)
     for name in ("code", "type", "message", "floor"):
         del found[name]
     return RunListRow(**found, error=f"{node}: {line or 'failed'}" if node is not None else None)
 
 
-def _node_view(snapshot: FlowSnapshot, row: Any, error: str | None) -> NodeView:
-    node = snapshot.plan.nodes[row["node_no"]]
+def _node_view(snapshot: FlowSnapshot, row: run_commands_sql.NodeStatesRow, error: str | None) -> NodeView:
+    node = snapshot.plan.nodes[row.node_no]
     return NodeView(
         node=node.name,
-        state=row["state"],
-        attempt=row["attempt"],
-        task_id=str(row["task_id"]),
+        state=row.state,
+        attempt=row.attempt,
+        task_id=str(row.task_id),
         kind=node.kind,
         action=node.action,
-        generation=row["generation"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        items=row["items"],
-        items_pending=row["items_pending"],
-        items_failed=row["items_failed"],
-        child_run_id=_id(row["child_run_id"]),
-        wait_key=row["wait_key"],
-        deadline=row["deadline"],
+        generation=row.generation,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        items=row.items,
+        items_pending=row.items_pending,
+        items_failed=row.items_failed,
+        child_run_id=_id(row.child_run_id),
+        wait_key=row.wait_key,
+        deadline=row.deadline,
         error=error,
     )
 

@@ -18,12 +18,7 @@ from holdfast.core.values.duration import human
 from holdfast.engine.schedules.fire import ScheduleRow
 from holdfast.errors import NotFound
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_FIND = sql("find_schedule")
-_LIST = sql("list_schedules")
-_NAMES = sql("schedule_names")
-_SLOTS = sql("list_slots")
+from holdfast.store.sql.schedules import schedules as schedules_sql
 
 LIST_MAX = 1_000
 UPCOMING = 5
@@ -86,7 +81,7 @@ class ScheduleView:
 
 async def find_schedule(database: Database, tenant_id: int, name: str) -> ScheduleRow:
     """Return the schedule with that name; raise `NotFound` if it does not exist."""
-    found = await database.fetchrow(_FIND, tenant_id, name)
+    found = await schedules_sql.find_schedule(database, tenant_id, name)
     if found is None:
         raise await missing_schedule(database, tenant_id, name)
     return ScheduleRow(*found)
@@ -102,17 +97,19 @@ async def missing_schedule(database: Database, tenant_id: int, name: str) -> Not
 
 async def schedule_names(database: Database, tenant_id: int) -> list[str]:
     """Return the names of the first thousand schedules."""
-    return [row["name"] for row in await database.fetch(_NAMES, tenant_id, LIST_MAX)]
+    return [row.name for row in await schedules_sql.schedule_names(database, tenant_id, LIST_MAX)]
 
 
 async def list_schedules(
     database: Database, tenant_id: int, *, name: str | None = None, after: str | None = None, limit: int = LIST_MAX
 ) -> list[ScheduleView]:
     """Return schedules by name with their status: all, those after a name, or one."""
-    rows = await database.fetch(_LIST, tenant_id, name, limit, after)
-    fired = {row["schedule_id"]: row["last_slot_at"] for row in rows if row["last_slot_at"] is not None}
-    last = {row["schedule_id"]: row for row in await database.fetch(_SLOTS, list(fired), 1, list(fired.values()))}
-    return [_view(row, last.get(row["schedule_id"])) for row in rows]
+    rows = await schedules_sql.list_schedules(database, tenant_id, name, limit, after)
+    fired = {row.schedule_id: row.last_slot_at for row in rows if row.last_slot_at is not None}
+    last = {
+        row.schedule_id: row for row in await schedules_sql.list_slots(database, list(fired), 1, list(fired.values()))
+    }
+    return [_view(row, last.get(row.schedule_id)) for row in rows]
 
 
 async def list_slots(
@@ -120,35 +117,35 @@ async def list_slots(
 ) -> list[SlotView]:
     """Return the newest slots of a schedule, newest first."""
     row = await find_schedule(database, tenant_id, name)
-    return [_slot(found) for found in await database.fetch(_SLOTS, [row.schedule_id], limit, [at])]
+    return [_slot(found) for found in await schedules_sql.list_slots(database, [row.schedule_id], limit, [at])]
 
 
-def _view(row: Any, last_slot: Any) -> ScheduleView:
+def _view(row: schedules_sql.ListSchedulesRow, last_slot: schedules_sql.ListSlotsRow | None) -> ScheduleView:
     last = None if last_slot is None else _slot(last_slot)
-    passed_over = json.loads(row["passed_over"] or "{}")
+    passed_over = json.loads(row.passed_over or "{}")
     facts = ScheduleFacts(
-        at=row["now"],
-        next_at=row["next_at"],
-        paused_by=row["paused_by"],
-        paused_reason=row["paused_reason"],
-        trouble=row["trouble"],
+        at=row.now,
+        next_at=row.next_at,
+        paused_by=row.paused_by,
+        paused_reason=row.paused_reason,
+        trouble=row.trouble,
         last_outcome=None if last is None else last.outcome,
         has_fired=last is not None,
-        waiting=row["waiting"],
+        waiting=row.waiting,
         passed_over=passed_over,
     )
     return ScheduleView(
-        kind="flow" if row["kind"] == "f" else "action",
-        when=row["cron"] if row["every_seconds"] is None else f"every {human(row['every_seconds'])}",
-        tags=row["tags"] or [],
-        input=json_codec.decode(row["input"]),
+        kind="flow" if row.kind == "f" else "action",
+        when=row.cron or "" if row.every_seconds is None else f"every {human(row.every_seconds)}",
+        tags=row.tags or [],
+        input=json_codec.decode(row.input),
         upcoming=_upcoming(row),
         last=last,
         passed_over=passed_over,
-        paused=row["paused_at"] is not None,
-        at=row["now"],
+        paused=row.paused_at is not None,
+        at=row.now,
         why=describe(facts),
-        **{name: row[name] for name in _AS_STORED},
+        **{name: value for name, value in row._asdict().items() if name in _AS_STORED},
     )
 
 
@@ -159,26 +156,26 @@ _AS_STORED = (
 )
 
 
-def _upcoming(row: Any) -> list[datetime]:
+def _upcoming(row: schedules_sql.ListSchedulesRow) -> list[datetime]:
     """Return the next slots in the schedule's own time zone; none while it is paused."""
-    if row["next_at"] is None or row["paused_at"] is not None:
+    if row.next_at is None or row.paused_at is not None:
         return []
-    timing, zone = timing_of(row["cron"], row["every_seconds"], row["timezone"]), zone_of(row["timezone"])
-    later = islice(timing.slots_after(row["next_at"]), UPCOMING - 1)
-    return [slot.astimezone(zone) for slot in (row["next_at"], *later)]
+    timing, zone = timing_of(row.cron, row.every_seconds, row.timezone), zone_of(row.timezone)
+    later = islice(timing.slots_after(row.next_at), UPCOMING - 1)
+    return [slot.astimezone(zone) for slot in (row.next_at, *later)]
 
 
-def _slot(row: Any) -> SlotView:
+def _slot(row: schedules_sql.ListSlotsRow) -> SlotView:
     return SlotView(
-        slot=row["slot_at"],
-        first=row["first_at"],
-        slots=row["slots"],
-        state=_STATES[row["state"]].value,
-        cause=row["cause"],
-        reason=row["reason"],
-        by=row["actor"],
-        decided_at=row["decided_at"],
-        task_id=None if row["task_id"] is None else str(row["task_id"]),
-        run_id=None if row["run_id"] is None else str(row["run_id"]),
-        outcome=row["outcome"],
+        slot=row.slot_at,
+        first=row.first_at,
+        slots=row.slots,
+        state=_STATES[row.state].value,
+        cause=row.cause,
+        reason=row.reason,
+        by=row.actor,
+        decided_at=row.decided_at,
+        task_id=None if row.task_id is None else str(row.task_id),
+        run_id=None if row.run_id is None else str(row.run_id),
+        outcome=row.outcome,
     )

@@ -8,11 +8,8 @@ from datetime import datetime
 
 from holdfast.core.values.bounds import no_run
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_SHOW_TASK = sql("show_task")
-_SHOW_RUN = sql("show_run")
-_RUN_PROGRESS = sql("run_progress")
+from holdfast.store.sql.queries import runs as runs_sql
+from holdfast.store.sql.queries import tasks as tasks_sql
 
 NEW = "queued"
 """The state of a new task or run."""
@@ -43,19 +40,19 @@ class RunProgress(RunStatus):
 
 async def task_state(database: Database, tenant_id: int, task_id: int) -> str:
     """Return the state of a task whose id was just returned to a caller."""
-    row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
-    return NEW if row is None else str(row["state"])
+    row = await tasks_sql.show_task(database, task_id, tenant_id)
+    return NEW if row is None else str(row.state)
 
 
 async def run_state(database: Database, tenant_id: int, run_id: int) -> str:
     """Return the state of a run whose id was just returned to a caller."""
-    row = await database.fetchrow(_SHOW_RUN, run_id, tenant_id)
-    return NEW if row is None else str(row["state"])
+    row = await runs_sql.show_run(database, run_id, tenant_id)
+    return NEW if row is None else str(row.state)
 
 
 async def run_progress(database: Database, tenant_id: int, run_id: int) -> RunProgress:
     """Return the progress of a run without reading its nodes; raise `NotFound` if it does not exist."""
-    row = await database.fetchrow(_RUN_PROGRESS, run_id, tenant_id)
+    row = await runs_sql.run_progress(database, run_id, tenant_id)
     if row is None:
         raise no_run(run_id)
-    return RunProgress(**row)
+    return RunProgress(**row._asdict())

@@ -20,13 +20,10 @@ from holdfast.engine.queries.pages import LIMIT_MAX
 from holdfast.errors import NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_SHOW_TASK = sql("show_task")
-_SHOW_ATTEMPTS = sql("show_attempts")
-_READ_LANES = sql("read_lanes")
-_READ_NOTES = sql("read_notes")
-_COPIES = sql("task_copies")
+from holdfast.store.session import first
+from holdfast.store.sql.queries import events as events_sql
+from holdfast.store.sql.queries import tasks as tasks_sql
+from holdfast.store.sql.tasks import lanes as lanes_sql
 
 COPIES_MAX = 20
 """How many copies of a task are listed: the newest."""
@@ -109,68 +106,70 @@ class AttemptNote:
 
 async def show_task(database: Database, catalog: Catalog, tenant_id: int, task_id: int) -> TaskView:
     """Return one task with all its attempts; raise `NotFound` if it does not exist."""
-    row = await database.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    row = await tasks_sql.show_task(database, task_id, tenant_id)
     if row is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
     flow, node, given = await _node_of(database, catalog, row)
-    lane = await database.fetchrow(_READ_LANES, [row["lane_id"]])
-    attempts = [AttemptView(**dict(one)) for one in await database.fetch(_SHOW_ATTEMPTS, task_id, tenant_id)]
+    lane = first(await lanes_sql.read_lanes(database, [row.lane_id]))
+    attempts = [AttemptView(**one._asdict()) for one in await tasks_sql.show_attempts(database, task_id, tenant_id)]
     letter = next(iter(await read_letters(database, tenant_id, task_id)), None)
-    is_retrying, is_failed = row["is_retrying"], row["state"] == "failed"
+    is_retrying, is_failed = row.is_retrying, row.state == "failed"
     return TaskView(
         task_id=str(task_id),
-        action=lane["action"] if lane is not None else node.action if node is not None else "",
-        queue=lane["queue"] if lane is not None else "",
-        state=row["state"],
-        attempt=row["attempt"],
-        max_attempts=(row["max_retries"] or 0) + 1,
-        max_losses=row["max_losses"] or 0,
-        generation=row["generation"] or 1,
-        priority=row["priority"],
-        tags=row["tags"] or [],
-        key=row["key"],
-        created_at=row["created_at"],
-        started_at=row["started_at"] or next((one.started_at for one in reversed(attempts)), None),
-        ended_at=row["ended_at"],
-        due_at=None if is_retrying else row["due_at"],
-        next_retry_at=row["due_at"] if is_retrying else None,
-        lease_expires_at=row["lease_expires_at"],
-        cancel_at=row["cancel_at"],
-        canceled_by=row["actor"] or None,
-        cancel_reason=(row["reason"] or None) if row["state"] != "failed" else None,
-        original_task_id=None if row["original_task_id"] is None else str(row["original_task_id"]),
-        copies=[one["task_id"] for one in await database.fetch(_COPIES, task_id, tenant_id, COPIES_MAX)],
-        input=msgspec.Raw(given if row["input"] is None else row["input"]),
-        output=json_codec.NULL if row["output"] is None else msgspec.Raw(row["output"]),
+        action=lane.action if lane is not None else node.action if node is not None else "",
+        queue=lane.queue if lane is not None else "",
+        state=row.state,
+        attempt=row.attempt,
+        max_attempts=(row.max_retries or 0) + 1,
+        max_losses=row.max_losses or 0,
+        generation=row.generation or 1,
+        priority=row.priority,
+        tags=row.tags or [],
+        key=row.key,
+        created_at=row.created_at,
+        started_at=row.started_at or next((one.started_at for one in reversed(attempts)), None),
+        ended_at=row.ended_at,
+        due_at=None if is_retrying else row.due_at,
+        next_retry_at=row.due_at if is_retrying else None,
+        lease_expires_at=row.lease_expires_at,
+        cancel_at=row.cancel_at,
+        canceled_by=row.actor or None,
+        cancel_reason=(row.reason or None) if row.state != "failed" else None,
+        original_task_id=None if row.original_task_id is None else str(row.original_task_id),
+        copies=[one.task_id for one in await tasks_sql.task_copies(database, task_id, tenant_id, COPIES_MAX)],
+        input=msgspec.Raw(given if row.input is None else row.input),
+        output=json_codec.NULL if row.output is None else msgspec.Raw(row.output),
         attempts=attempts,
         effects=await list_effects(database, tenant_id, task_ids=[task_id]),
-        run_id=None if row["run_id"] is None else str(row["run_id"]),
+        run_id=None if row.run_id is None else str(row.run_id),
         node=None if node is None else node.name,
-        item=row["item_no"],
+        item=row.item_no,
         path=execution_path(
             flow=flow,
-            run_id=None if row["run_id"] is None else str(row["run_id"]),
+            run_id=None if row.run_id is None else str(row.run_id),
             node=None if node is None else node.name,
-            item=row["item_no"],
+            item=row.item_no,
             task_id=str(task_id),
-            attempt=row["attempt"],
+            attempt=row.attempt,
         ),
         dead_letter_id=None if letter is None else str(letter.dead_letter_id),
-        dead_letter=None if letter is None else letter_sentence(letter, at=row["at"], is_failed=is_failed),
+        dead_letter=None if letter is None else letter_sentence(letter, at=row.at, is_failed=is_failed),
     )
 
 
-async def _node_of(database: Database, catalog: Catalog, row: Any) -> tuple[str | None, Node | None, bytes]:
+async def _node_of(
+    database: Database, catalog: Catalog, row: tasks_sql.ShowTaskRow
+) -> tuple[str | None, Node | None, bytes]:
     """Return the flow and node of a task (or of an item), and its input as its bindings give it now."""
-    if row["run_id"] is None:
+    if row.run_id is None:
         return None, None, b"null"
     async with database.session() as session:
-        await catalog.flows.learn([row["snapshot_id"]], session)
-        plan = catalog.flows.snapshot(row["snapshot_id"]).plan
-        node = plan.nodes[row["node_no"]]
+        await catalog.flows.learn([row.snapshot_id], session)
+        plan = catalog.flows.snapshot(row.snapshot_id).plan
+        node = plan.nodes[row.node_no]
         # The input of an item that a new expansion replaced cannot be rebuilt: the outputs it came from are deleted.
-        asked = (row["run_id"], row["node_no"], row["item_no"])
-        given = None if row["is_past"] else await node_input(session, catalog, *asked)
+        asked = (row.run_id, row.node_no, row.item_no)
+        given = None if row.is_past else await node_input(session, catalog, *asked)
         return plan.name, node, msgspec.json.encode(given)
 
 
@@ -185,8 +184,5 @@ async def read_notes(
 ) -> list[AttemptNote]:
     """Return a page of the notes of a task's attempts, oldest first; the next page begins `after` the last (attempt,
     seq)."""
-    rows = await database.fetch(_READ_NOTES, task_id, tenant_id, limit, attempt, *after)
-    return [
-        AttemptNote(attempt=r["attempt"], seq=r["seq"], at=r["at"], kind=r["kind"], detail=json.loads(r["detail"]))
-        for r in rows
-    ]
+    rows = await events_sql.read_notes(database, task_id, tenant_id, limit, attempt, *after)
+    return [AttemptNote(attempt=r.attempt, seq=r.seq, at=r.at, kind=r.kind, detail=json.loads(r.detail)) for r in rows]

@@ -28,13 +28,9 @@ from holdfast.engine.queries.pages import (
 )
 from holdfast.errors import Invalid
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_FIND_LANES = sql("find_lanes")
-_BLOCK_OF = sql("block_of")
-_FIND_TASKS = sql("find_tasks")
-_FIND_NODES = sql("find_nodes")
-_FILL_TASKS = sql("fill_tasks")
+from holdfast.store.sql.queries import list_tasks as list_tasks_sql
+from holdfast.store.sql.queries import runs as runs_sql
+from holdfast.store.sql.queries import tasks as tasks_sql
 
 DELAYED = "delayed"
 STATES = (*(state.value for state in TaskState), RETRYING_LABEL, DELAYED)
@@ -111,7 +107,7 @@ class TaskFilter:
 class _Found(NamedTuple):
     """Tasks of one id range, newest first, and the id below which to continue; 0 if there are no more."""
 
-    rows: list[Any]
+    rows: dict[int, list_tasks_sql.FindTasksRow]
     rest: int
 
 
@@ -152,7 +148,7 @@ async def task_page(
     async with reading(database) as session:
         lanes = None
         if queue is not None or action is not None:
-            lanes = [row["lane_id"] for row in await session.fetch(_FIND_LANES, tenant_id, queue, action)]
+            lanes = [row.lane_id for row in await tasks_sql.find_lanes(session, tenant_id, queue, action)]
             if not lanes:
                 return [], None
         asked = TaskFilter(
@@ -174,10 +170,10 @@ async def _page(
     """Read block after block until the page is full, or until a block was only partly read."""
     rows: list[TaskRow] = []
     for _ in range(BLOCKS_MAX):
-        block = await session.fetchrow(_BLOCK_OF, asked.tenant_id, max(place))
+        block = await list_tasks_sql.block_of(session, asked.tenant_id, max(place))
         if block is None:
             return rows, None
-        first, middle, last = block["first_id"], block["middle_id"], block["last_id"]
+        first, middle, last = block.first_id, block.middle_id, block.last_id
         left = limit - len(rows)
         tasks = await _find(session, asked, first, min(place.tasks, middle), left, are_nodes=False)
         nodes = await _find(session, asked, middle, min(place.nodes, last + 1), left, are_nodes=True)
@@ -197,7 +193,7 @@ async def _page(
 async def _find(session: Session, asked: TaskFilter, first: int, before: int, limit: int, *, are_nodes: bool) -> _Found:
     """Return the matching tasks with ids from `first` to below `before`."""
     if first >= before:
-        return _Found([], 0)
+        return _Found({}, 0)
     states = list(asked.states) or None
     held = sorted({letter for state in asked.states or _HELD for letter in _HELD.get(state, ())})
     is_plain = not asked.states and asked.lanes is None and asked.tag is None
@@ -205,60 +201,65 @@ async def _find(session: Session, asked: TaskFilter, first: int, before: int, li
         (limit * LOOK_PLAIN,) * 2 if is_plain else (max(limit, SCAN_ROWS_MAX), max(limit, SCAN_ATTEMPTS_MAX))
     )
     given = (asked.tenant_id, states, asked.lanes, asked.tag, before, limit, look)
-    found = await session.fetch(_FIND_TASKS, *given, first, held, look_attempts)
-    floors = [found[0]["floor"]]
+    found = await list_tasks_sql.find_tasks(session, *given, first, held, look_attempts)
+    floors = [found[0].floor]
     if are_nodes:
-        bare = await session.fetch(_FIND_NODES, *given, max(limit, SCAN_RUNS_MAX), first)
-        floors.append(bare[0]["floor"])
-        found = sorted((row for row in (*found, *bare) if row["task_id"] is not None), key=_newest_first)
-    floor = max((one for one in floors if one is not None), default=0)
-    rows = [row for row in found if row["task_id"] is not None and row["task_id"] >= floor][:limit]
-    return _Found(rows, rows[-1]["task_id"] if len(rows) == limit else floor)
-
-
-def _newest_first(row: Any) -> int:
-    return -int(row["task_id"])
+        bare = await list_tasks_sql.find_nodes(session, *given, max(limit, SCAN_RUNS_MAX), first)
+        floors.append(bare[0].floor)
+        found = [*found, *(list_tasks_sql.FindTasksRow(*row) for row in bare)]
+    floor = max((known for known in floors if known is not None), default=0)
+    rows = {row.task_id: row for row in found if row.task_id is not None and row.task_id >= floor}
+    newest = sorted(rows, reverse=True)[:limit]
+    return _Found({task_id: rows[task_id] for task_id in newest}, newest[-1] if len(newest) == limit else floor)
 
 
 def _rest(found: _Found, taken: set[int], before: int) -> int:
     """Return the id below which to continue after only some of the found rows were taken."""
     rest = found.rest
-    for row in reversed(found.rows):
-        if row["task_id"] in taken:
+    for task_id in reversed(found.rows):
+        if task_id in taken:
             break
-        rest = row["task_id"] + 1
+        rest = task_id + 1
     return min(rest, before)
 
 
 async def _merged(session: Session, tasks: _Found, nodes: _Found, limit: int) -> list[TaskRow]:
     """Return the newest rows of both ranges, with all columns."""
-    found = [*tasks.rows, *nodes.rows]
-    columns = ("task_id", "state", "attempt", "run_id", "node_no")
-    filled = await session.fetch(_FILL_TASKS, *([row[name] for row in found] for name in columns)) if found else []
-    rows = {int(row["task_id"]): row for row in filled}
-    streams = [[rows[row["task_id"]] for row in one.rows] for one in (tasks, nodes)]
+    found = [*tasks.rows.items(), *nodes.rows.items()]
+    filled = []
+    if found:
+        filled = await list_tasks_sql.fill_tasks(
+            session,
+            [task_id for task_id, _ in found],
+            [row.state for _, row in found],
+            [row.attempt for _, row in found],
+            [row.run_id for _, row in found],
+            [row.node_no for _, row in found],
+        )
+    rows = {int(row.task_id): row for row in filled}
+    streams = [[rows[task_id] for task_id in part.rows] for part in (tasks, nodes)]
     by_time = merge(*(zip(_times(one), one, strict=True) for one in streams), key=lambda pair: pair[0], reverse=True)
     return [_task_row(row) for _, row in islice(by_time, limit)]
 
 
-def _times(rows: Sequence[Any]) -> list[datetime]:
+def _times(rows: Sequence[list_tasks_sql.FillTasksRow]) -> list[datetime]:
     """Return the latest possible creation time of each row: an item has the start time of its run, but was created
     after all tasks with a lower id."""
-    return list(accumulate((row["created_at"] for row in reversed(rows)), max))[::-1]
+    return list(accumulate((row.created_at for row in reversed(rows)), max))[::-1]
 
 
-def _task_row(row: Any) -> TaskRow:
-    found = dict(row)
-    line = error_line(found)
+def _task_row(row: list_tasks_sql.FillTasksRow) -> TaskRow:
+    found = row._asdict()
+    line = error_line(row)
     for name in ("code", "type", "message"):
         del found[name]
     return TaskRow(**found, error=line)
 
 
-def error_line(row: Any) -> str | None:
+def error_line(row: runs_sql.LastFailuresRow | runs_sql.ListRunsRow | list_tasks_sql.FillTasksRow) -> str | None:
     """Format a failure on one line: `ValueError: no such order`."""
-    if row["code"] is None:
+    if row.code is None:
         return None
-    name = (row["type"] or "").rpartition(".")[2] or row["code"]
-    line = " ".join((row["message"] or "").split())[:300]
+    name = (row.type or "").rpartition(".")[2] or row.code
+    line = " ".join((row.message or "").split())[:300]
     return f"{name}: {line}".rstrip(": ")

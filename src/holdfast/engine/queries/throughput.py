@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_PULSE = sql("pulse")
+from holdfast.store.sql.queries import tasks as tasks_sql
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,5 +17,5 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_pulse(database: Database) -> Throughput:
     """Read the counters. A rate needs two readings."""
-    row = await database.fetchrow(_PULSE)
-    return Throughput(enqueued=row["enqueued"], finished=row["finished"])
+    row = await tasks_sql.pulse(database)
+    return Throughput(enqueued=row.enqueued, finished=row.finished)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from holdfast.core.flows.nodes import Node
 from holdfast.core.flows.wait import WaitFacts, answers_to
-from holdfast.engine.queries.pages import bounded
+from holdfast.engine.queries.pages import reading
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_LIST_WAITS = sql("list_waits")
+from holdfast.store.sql.queries import runs as runs_sql
 
 
 class WaitView(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +37,8 @@ async def list_waits(
     database: Database, catalog: Catalog, tenant_id: int, *, after: int = 0, limit: int = 50
 ) -> list[WaitView]:
     """Return a page of waiting nodes, oldest run first; the next page begins `after` the last task id of this one."""
-    rows = await bounded(database, _LIST_WAITS, tenant_id, None, None, after, limit)
+    async with reading(database) as session:
+        rows = await runs_sql.list_waits(session, tenant_id, None, None, after, limit)
     async with database.session() as session:
         return await _views(session, catalog, rows)
 
@@ -49,7 +47,7 @@ async def waits_of(
     session: Session, catalog: Catalog, tenant_id: int, *, wait_key: str, run_id: int | None, limit: int
 ) -> list[WaitView]:
     """Return at most `limit` nodes that wait for one event now."""
-    rows = await session.fetch(_LIST_WAITS, tenant_id, wait_key, run_id, 0, limit)
+    rows = await runs_sql.list_waits(session, tenant_id, wait_key, run_id, 0, limit)
     return await _views(session, catalog, rows)
 
 
@@ -65,19 +63,19 @@ def wait_facts(node: Node, *, wait_key: str | None, deadline: datetime | None) -
     )
 
 
-async def _views(session: Session, catalog: Catalog, rows: list[Any]) -> list[WaitView]:
-    await catalog.flows.learn({row["snapshot_id"] for row in rows}, session)
-    return [_view(catalog.flows.snapshot(row["snapshot_id"]), row) for row in rows]
+async def _views(session: Session, catalog: Catalog, rows: list[runs_sql.ListWaitsRow]) -> list[WaitView]:
+    await catalog.flows.learn({row.snapshot_id for row in rows}, session)
+    return [_view(catalog.flows.snapshot(row.snapshot_id), row) for row in rows]
 
 
-def _view(snapshot: FlowSnapshot, row: Any) -> WaitView:
-    definition, node = snapshot.plan.definition, snapshot.plan.nodes[row["node_no"]]
-    facts = wait_facts(node, wait_key=row["wait_key"], deadline=row["deadline"])
-    run_id = str(row["run_id"])
+def _view(snapshot: FlowSnapshot, row: runs_sql.ListWaitsRow) -> WaitView:
+    definition, node = snapshot.plan.definition, snapshot.plan.nodes[row.node_no]
+    facts = wait_facts(node, wait_key=row.wait_key, deadline=row.deadline)
+    run_id = str(row.run_id)
     return WaitView(
         run_id=run_id,
         node=node.name,
-        task_id=str(row["run_id"] + 1 + row["node_no"]),
+        task_id=str(row.run_id + 1 + row.node_no),
         flow=definition.name,
         version=definition.version,
         kind="approval" if facts.is_approval else "event",
@@ -85,7 +83,7 @@ def _view(snapshot: FlowSnapshot, row: Any) -> WaitView:
         key=None if facts.is_approval else facts.event_key,
         prompt=facts.prompt,
         deadline=facts.deadline,
-        run_created_at=row["created_at"],
+        run_created_at=row.created_at,
         moves=list(answers_to(facts, run_id, node.name)),
-        at=row["at"],
+        at=row.at,
     )

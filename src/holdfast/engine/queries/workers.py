@@ -11,12 +11,8 @@ from typing import Any
 from holdfast.engine.workers.probe import ProbeView
 from holdfast.errors import NotFound
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_LIST_WORKERS = sql("list_workers")
-_FIND_WORKER = sql("find_worker")
-_SHOW_WORKER = sql("show_worker")
-_LIST_ACTIONS = sql("list_actions")
+from holdfast.store.sql.queries import tasks as tasks_sql
+from holdfast.store.sql.workers import workers as workers_sql
 
 HELD_SHOWN_MAX = 10_000
 
@@ -86,28 +82,30 @@ async def list_workers(
     The next page begins `before` the last row, given as whether that worker was present, and its id.
     """
     is_present, number = before or (None, None)
-    return [_worker_view(row) for row in await database.fetch(_LIST_WORKERS, limit, tenant_id, number, is_present)]
+    return [_worker_view(row) for row in await workers_sql.list_workers(database, limit, tenant_id, number, is_present)]
 
 
 async def show_worker(database: Database, worker_id: int, *, tenant_id: int | None = None) -> WorkerView:
     """Return one worker with its running tasks; `NotFound` if it does not exist or belongs to another tenant."""
-    row = await database.fetchrow(_FIND_WORKER, worker_id, tenant_id)
+    row = await tasks_sql.find_worker(database, worker_id, tenant_id)
     if row is None:
         raise NotFound(
             f"There is no worker {worker_id}.", code="worker_not_found", advice="See `holdfast worker list`."
         )
-    held = await database.fetch(_SHOW_WORKER, worker_id, HELD_SHOWN_MAX)
-    return _worker_view(row, [HeldTask(**dict(one)) for one in held])
+    held = await tasks_sql.show_worker(database, worker_id, HELD_SHOWN_MAX)
+    return _worker_view(row, [HeldTask(**one._asdict()) for one in held])
 
 
 async def list_actions(database: Database, tenant_id: int, *, name: str | None = None) -> list[ActionView]:
     """Return every action (or one) that a worker has declared."""
-    rows = await database.fetch(_LIST_ACTIONS, tenant_id, name)
-    return [ActionView(**{**dict(row), "policy": json.loads(row["policy"])}) for row in rows]
+    rows = await tasks_sql.list_actions(database, tenant_id, name)
+    return [ActionView(**{**row._asdict(), "policy": json.loads(row.policy)}) for row in rows]
 
 
-def _worker_view(row: Any, tasks: list[HeldTask] | None = None) -> WorkerView:
-    found = dict(row)
+def _worker_view(
+    row: tasks_sql.FindWorkerRow | workers_sql.ListWorkersRow, tasks: list[HeldTask] | None = None
+) -> WorkerView:
+    found = row._asdict()
     found |= {"worker_id": str(found["worker_id"]), "health": json.loads(found["health"])}
     url, *probed = (found.pop(name) for name in ("probe_url", "checked_at", "is_healthy", "failures", "detail"))
     return WorkerView(**found, probe=None if url is None else _probe_view(url, *probed), tasks=tasks)

@@ -36,17 +36,7 @@ from holdfast.engine.schedules.fire import (
 )
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.database import REFUSED, Database, Session
-from holdfast.store.statements import sql
-
-_CREATE = sql("create_schedule")
-_CHANGE = sql("change_schedule")
-_ORIGIN = sql("schedule_origin")
-_TIME = sql("database_time")
-_HOLD = sql("hold_schedule")
-_LOOK_SOON = sql("look_soon")
-_PAUSE = sql("pause_schedule")
-_RESUME = sql("resume_schedule")
-_DELETE = sql("delete_schedule")
+from holdfast.store.sql.schedules import schedules as schedules_sql
 
 NAME_CHARACTERS_MAX = 55
 TAGS_MAX = bounds.TAGS_MAX - 2
@@ -130,7 +120,7 @@ async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDra
     """Store a new schedule of its origin; `Conflict` if the name is taken."""
     columns = await _columns(database, tenant_id, draft)
     async with database.transaction() as session:
-        is_new = await session.fetchval(_CREATE, *columns) is not None
+        is_new = await schedules_sql.create_schedule(session, *columns) is not None
         if is_new:
             when = draft.cron if draft.every_seconds is None else f"every {human(draft.every_seconds)}"
             after = {"exists": True, "target": draft.target, "when": when, "timezone": draft.timezone}
@@ -147,15 +137,18 @@ async def create_schedule(database: Database, tenant_id: int, draft: ScheduleDra
 async def declare_schedule(database: Database, tenant_id: int, draft: ScheduleDraft) -> bool:
     """Create or update a schedule from its code; return False if another origin owns the name."""
     columns = await _columns(database, tenant_id, draft)
-    if await database.fetchval(_CREATE, *columns) is not None or await database.fetchval(_CHANGE, *columns) is not None:
+    if (
+        await schedules_sql.create_schedule(database, *columns) is not None
+        or await schedules_sql.change_schedule(database, *columns) is not None
+    ):
         return True
-    return bool(await database.fetchval(_ORIGIN, tenant_id, draft.name) == draft.origin)
+    return bool(await schedules_sql.schedule_origin(database, tenant_id, draft.name) == draft.origin)
 
 
 async def _columns(database: Database, tenant_id: int, draft: ScheduleDraft) -> tuple[Any, ...]:
     valid_draft(draft)
     timing = timing_of(draft.cron, draft.every_seconds, draft.timezone)
-    next_at = next(timing.slots_after(await database.fetchval(_TIME)), None)
+    next_at = next(timing.slots_after(await schedules_sql.database_time(database)), None)
     what = (tenant_id, draft.name, draft.origin, "f" if draft.is_flow else "a", draft.target)
     when = (draft.cron, draft.every_seconds, draft.timezone, draft.overlap.value, draft.missed.value, draft.max_waiting)
     how = (draft.queue, draft.policy_id, draft.priority, list(draft.tags) or None, draft.input, draft.wants_time)
@@ -166,7 +159,7 @@ async def pause(engine: Engine, tenant_id: int, name: str, *, actor: str, reason
     """Pause a schedule; return False if it was already paused."""
     await find_schedule(engine.database, tenant_id, name)
     async with engine.database.transaction() as session:
-        is_changed = bool(await session.fetchval(_PAUSE, tenant_id, name, actor, reason))
+        is_changed = bool(await schedules_sql.pause_schedule(session, tenant_id, name, actor, reason))
         if is_changed:
             change = _change("schedule.pause", name, {"paused": False}, {"paused": True})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)
@@ -182,7 +175,7 @@ async def resume(engine: Engine, tenant_id: int, name: str, *, actor: str, reaso
             return False
         before = {"paused": True, "paused_by": row.paused_by, "paused_reason": row.paused_reason}
         await settle_slots(session, engine.catalog, row, ScheduleTarget())
-        is_changed = bool(await session.fetchval(_RESUME, tenant_id, name, actor, reason))
+        is_changed = bool(await schedules_sql.resume_schedule(session, tenant_id, name, actor, reason))
         if is_changed:
             change = _change("schedule.resume", name, before, {"paused": False})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)
@@ -214,7 +207,7 @@ async def fire(
                     advice="Wait for it or cancel it.",
                 )
             settled = await carry_out(session, catalog, row, target, judged, actor=actor)
-            await session.fetch(_LOOK_SOON, row.schedule_id)
+            await schedules_sql.look_soon(session, row.schedule_id)
             change = _change("schedule.fire", name, None, {"state": verdict.state.value, "slot": row.now.isoformat()})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)
             fired = _fired(row, target, verdict, settled.fired)
@@ -244,7 +237,7 @@ def _fired(row: ScheduleRow, target: ScheduleTarget, verdict: SlotDecision, fire
 
 
 async def _hold(session: Session, row: ScheduleRow) -> ScheduleRow:
-    held = await session.fetchrow(_HOLD, row.schedule_id, row.revision)
+    held = await schedules_sql.hold_schedule(session, row.schedule_id, row.revision)
     if held is None:
         raise Conflict(
             f"The schedule {row.name} changed meanwhile.", code="schedule_changed", advice="Look at it and try again."
@@ -255,7 +248,7 @@ async def _hold(session: Session, row: ScheduleRow) -> ScheduleRow:
 async def delete_schedule(engine: Engine, tenant_id: int, name: str, *, actor: str, reason: str) -> None:
     """Delete a schedule and its slots. Its tasks and runs stay; code that declares it creates it again."""
     async with engine.database.transaction() as session:
-        is_gone = bool(await session.fetchval(_DELETE, tenant_id, name, actor, reason))
+        is_gone = bool(await schedules_sql.delete_schedule(session, tenant_id, name, actor, reason))
         if is_gone:
             change = _change("schedule.delete", name, {"exists": True}, {"exists": False})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)

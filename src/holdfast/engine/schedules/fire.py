@@ -40,20 +40,7 @@ from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import ANY_DB_ERROR, CONNECTION_LOST, REFUSED, Database, Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_DUE = sql("due_schedules")
-_TAKE = sql("take_schedule")
-_CLOSE = sql("close_firings")
-_UNSETTLED = sql("unsettled_slots")
-_DECIDED = sql("decided_slots")
-_VOID = sql("void_slots")
-_RECORD = sql("record_slots")
-_RELEASE = sql("release_slot")
-_DROP = sql("drop_slots")
-_ADVANCE = sql("advance_schedule")
-_TROUBLE = sql("trouble_schedule")
-_NEXT_LOOK = sql("next_look")
+from holdfast.store.sql.schedules import schedules as schedules_sql
 
 log = logging.getLogger("holdfast.schedule")
 
@@ -96,9 +83,9 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     max_active: int | None
     now: datetime
 
-    def moved(self, row: Any) -> ScheduleRow:
+    def moved(self, row: schedules_sql.HoldScheduleRow | schedules_sql.TakeScheduleRow) -> ScheduleRow:
         """Return a copy with the columns read under the lock; the others are unchanged as long as the revision is."""
-        return msgspec.structs.replace(self, **dict(row))
+        return msgspec.structs.replace(self, **row._asdict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +136,7 @@ async def schedule_once(
     all schedules were processed, because a cancellation may wait for a run.
     """
     fired, notifications, crowded = 0, NO_NOTIFICATIONS, []
-    for found in await database.fetch(_DUE, limit):
+    for found in await schedules_sql.due_schedules(database, limit):
         row = ScheduleRow(*found)
         async with _apart(database, row):
             target = await find_target(database, catalog, row)
@@ -188,18 +175,18 @@ async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
 
 async def _put_off(database: Database, row: ScheduleRow, error: Exception) -> None:
     said = str(error) or type(error).__name__
-    await database.fetch(_TROUBLE, row.schedule_id, row.revision, said[:1000], TROUBLE_SECONDS)
+    await schedules_sql.trouble_schedule(database, row.schedule_id, row.revision, said[:1000], TROUBLE_SECONDS)
 
 
 async def seconds_until_slot(database: Database) -> float | None:
     """Return the seconds until a schedule has to be processed; None if there is none."""
-    seconds = await database.fetchval(_NEXT_LOOK)
+    seconds = await schedules_sql.next_look(database)
     return None if seconds is None else max(0.0, float(seconds))
 
 
 async def _settle(database: Database, catalog: Catalog, row: ScheduleRow, target: ScheduleTarget) -> FiredSlots:
     async with database.transaction() as session:
-        taken = await session.fetchrow(_TAKE, row.schedule_id, row.revision)
+        taken = await schedules_sql.take_schedule(session, row.schedule_id, row.revision)
         if taken is None:
             return FiredSlots()
         return await settle_slots(session, catalog, row.moved(taken), target)
@@ -235,7 +222,7 @@ async def settle_slots(session: Session, catalog: Catalog, row: ScheduleRow, tar
     waiting = len(standing.waiting) - len(judged.dropped) - (judged.released is not None)
     waiting += sum(one.state is SlotState.WAITING for one in judged.verdicts)
     look_at = row.now + timedelta(seconds=WAIT_SECONDS) if waiting and standing.paused is None else None
-    if await session.fetchrow(_ADVANCE, row.schedule_id, row.next_at, due.upcoming, look_at) is None:
+    if await schedules_sql.advance_schedule(session, row.schedule_id, row.next_at, due.upcoming, look_at) is None:
         raise Conflict(f"The schedule {row.name} moved on under its lock.", code="schedule_moved")
     return replace(settled, in_the_way=in_the_way(row, firings) if waiting else ())
 
@@ -249,19 +236,19 @@ def in_the_way(row: ScheduleRow, firings: Sequence[Firing]) -> tuple[Firing, ...
 
 async def read_standing(session: Session, row: ScheduleRow) -> tuple[ScheduleState, list[Firing]]:
     """Return the state of a schedule: its firings that have not ended, and its waiting slots."""
-    await session.fetch(_CLOSE, row.schedule_id)
-    rows = await session.fetch(_UNSETTLED, row.schedule_id)
+    await schedules_sql.close_firings(session, row.schedule_id)
+    rows = await schedules_sql.unsettled_slots(session, row.schedule_id)
     firings = [
-        Firing(task_id=one["task_id"], run_id=one["run_id"], is_canceling=one["is_canceling"])
+        Firing(task_id=one.task_id, run_id=one.run_id, is_canceling=one.is_canceling)
         for one in rows
-        if one["state"] == "f"
+        if one.state == "f"
     ]
     standing = ScheduleState(
         overlap=Overlap(row.overlap),
         missed=Missed(row.missed),
         max_waiting=row.max_waiting,
         busy_with=str(firings[-1]) if firings else None,
-        waiting=tuple(one["slot_at"] for one in rows if one["state"] == "w"),
+        waiting=tuple(one.slot_at for one in rows if one.state == "w"),
         paused=None if row.paused_by is None else _paused_text(row.paused_by, row.paused_reason),
     )
     return standing, firings
@@ -276,9 +263,9 @@ async def _due(session: Session, row: ScheduleRow) -> Due:
     timing, first, now = timing_of(row.cron, row.every_seconds, row.timezone), row.next_at, row.now
     is_set_back = row.counted_at > now
     if is_set_back:
-        await session.fetch(_VOID, row.schedule_id)
+        await schedules_sql.void_slots(session, row.schedule_id)
     start = now if first is None else min(first, now)
-    decided = {found[0] for found in await session.fetch(_DECIDED, row.schedule_id, start)}
+    decided = {found[0] for found in await schedules_sql.decided_slots(session, row.schedule_id, start)}
     if is_set_back and (first is None or first > now):
         first = first_undecided(timing, max(now, row.forgotten_until or now), decided)
     if first is None or first > now:
@@ -299,16 +286,20 @@ async def carry_out(
     fired: list[int] = []
     notifications = NO_NOTIFICATIONS
     if judged.dropped:
-        await session.fetch(_DROP, row.schedule_id, list(judged.dropped), Cause.REPLACED.value, REPLACED, row.name)
+        await schedules_sql.drop_slots(
+            session, row.schedule_id, list(judged.dropped), Cause.REPLACED.value, REPLACED, row.name
+        )
     if judged.released is not None:
         number, told = await _fire(session, catalog, row, target, judged.released)
-        ids = (None, number) if target.task is None else (number, None)
+        task_id, run_id = (None, number) if target.task is None else (number, None)
         reason = "Fired when the firing before it was over."
-        released = await session.fetchrow(_RELEASE, row.schedule_id, judged.released, *ids, reason, row.name)
+        released = await schedules_sql.release_slot(
+            session, row.schedule_id, judged.released, task_id, run_id, reason, row.name
+        )
         assert released is not None, "nobody else decides under this lock"
         fired.append(number)
         notifications = notifications.and_(told)
-    columns = []
+    columns: list[tuple[Any, ...]] = []
     for verdict in judged.verdicts:
         task_id = run_id = None
         if verdict.state is SlotState.FIRED:
@@ -319,8 +310,22 @@ async def carry_out(
         when = (verdict.slot, verdict.first if verdict.count > 1 else None, verdict.count, SLOT_CODES[verdict.state])
         columns.append((*when, task_id, run_id, verdict.cause.value, verdict.reason))
     if columns:
-        arrays = [list(column) for column in zip(*columns, strict=True)]
-        await session.fetch(_RECORD, row.schedule_id, row.tenant_id, row.name, *arrays, actor)
+        slots, firsts, counts, states, task_ids, run_ids, causes, reasons = map(list, zip(*columns, strict=True))
+        await schedules_sql.record_slots(
+            session,
+            row.schedule_id,
+            row.tenant_id,
+            row.name,
+            slots,
+            firsts,
+            counts,
+            states,
+            task_ids,
+            run_ids,
+            causes,
+            reasons,
+            actor,
+        )
     return FiredSlots(fired=tuple(fired), verdicts=judged.verdicts, notifications=notifications)
 
 

@@ -16,17 +16,8 @@ from holdfast.engine.audit import Change, audit
 from holdfast.engine.engine import Engine
 from holdfast.errors import Forbidden, Invalid, Unavailable
 from holdfast.store.database import LOCK_TIMEOUT, Database
-from holdfast.store.statements import sql
+from holdfast.store.sql.wakeups import outbox as outbox_sql
 
-_WRITE = sql("write_hints")
-_READ = sql("read_wake")
-_TAKE = sql("take_hints")
-_RETURN = sql("return_hints")
-_REMIND = sql("remind_hints")
-_CLEAR = sql("clear_hints")
-_FILL = sql("fill_hints")
-_AWAY = sql("record_carrier_outage")
-_BACK = sql("record_carrier_recovery")
 _LOCK_TIMEOUT = "set local lock_timeout = '3s'"
 
 TAKE_BATCH = 200
@@ -50,15 +41,15 @@ class WakeView:
 
 
 async def read_wake(database: Database) -> WakeView:
-    row = await database.fetchrow(_READ)
+    row = await outbox_sql.read_wake(database)
     return WakeView(
-        is_on=row["is_on"],
-        hints_max=row["hints_max"],
-        outstanding=row["outstanding"],
-        carrier=row["carrier"],
-        away_seconds=row["away_seconds"],
-        away_detail=row["away_detail"],
-        late_seconds=max(0.0, row["late_seconds"] or 0.0),
+        is_on=row.is_on,
+        hints_max=row.hints_max,
+        outstanding=row.outstanding,
+        carrier=row.carrier,
+        away_seconds=row.away_seconds,
+        away_detail=row.away_detail,
+        late_seconds=max(0.0, row.late_seconds or 0.0),
     )
 
 
@@ -76,7 +67,7 @@ async def write_hints(
     try:
         async with engine.database.transaction() as session:
             await session.execute(_LOCK_TIMEOUT)
-            await session.fetch(_WRITE, wanted, hints_max)
+            await outbox_sql.write_hints(session, wanted, hints_max)
             after = {"is_on": wanted, "hints_max": hints_max or before.hints_max}
             change = Change(
                 verb="wake.on" if wanted else "wake.off",
@@ -103,30 +94,30 @@ async def write_hints(
 
 async def take_hints(database: Database, *, resend_seconds: float, limit: int = TAKE_BATCH) -> list[Hint]:
     """Take the hints that are due for sending. They become due again while their tasks wait."""
-    rows = await database.fetch(_TAKE, limit, resend_seconds, max(RESEND_SECONDS_MAX, resend_seconds))
+    rows = await outbox_sql.take_hints(database, limit, resend_seconds, max(RESEND_SECONDS_MAX, resend_seconds))
     return [Hint(task_id=row[0], attempt=row[1], action=row[2], queue=row[3], sends=row[4]) for row in rows]
 
 
 async def return_hints(database: Database, hints: Sequence[Hint], *, seconds: float = 0.0) -> None:
     """Return hints that could not be sent: they are due again in that many seconds."""
-    await database.fetch(_RETURN, [hint.task_id for hint in hints], seconds)
+    await outbox_sql.return_hints(database, [hint.task_id for hint in hints], seconds)
 
 
 async def remind_hints(database: Database, task_ids: Sequence[int]) -> set[int]:
     """Send outstanding hints of these tasks once more. Return the tasks that have one."""
-    return {row[0] for row in await database.fetch(_REMIND, list(task_ids))}
+    return {row[0] for row in await outbox_sql.remind_hints(database, list(task_ids))}
 
 
 async def replenish_once(database: Database) -> int:
     """Delete hints that are no longer needed, and write hints for waiting tasks without one. Return how many were
     written."""
-    await database.fetch(_CLEAR, CLEAR_BATCH)
-    return len(await database.fetch(_FILL))
+    await outbox_sql.clear_hints(database, CLEAR_BATCH)
+    return len(await outbox_sql.fill_hints(database))
 
 
 async def tell_away(database: Database, carrier: str, detail: str) -> None:
-    await database.fetch(_AWAY, carrier, detail[:DETAIL_MAX])
+    await outbox_sql.record_carrier_outage(database, carrier, detail[:DETAIL_MAX])
 
 
 async def tell_back(database: Database, carrier: str) -> None:
-    await database.fetch(_BACK, carrier)
+    await outbox_sql.record_carrier_recovery(database, carrier)

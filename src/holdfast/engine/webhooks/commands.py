@@ -26,16 +26,7 @@ from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Answer, Guarded, NotReached, Resolver, check_url, resolve
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_ADD = sql("add_webhook")
-_COUNT = sql("count_webhooks")
-_LIST = sql("list_webhooks")
-_LOCK = sql("lock_webhook")
-_REMOVE = sql("remove_webhook")
-_ROTATE = sql("rotate_webhook")
-_PAUSE = sql("pause_webhook")
-_RESUME = sql("resume_webhook")
+from holdfast.store.sql.webhooks import webhooks as webhooks_sql
 
 WEBHOOKS_MAX = 100
 """Per tenant; concurrent additions may exceed it."""
@@ -116,13 +107,24 @@ async def add_webhook(
     secret = NO_SECRET if is_reporter(url) else webhooks.new_secret()
     cursor = await event_tail(engine.database)
     async with engine.database.transaction() as session:
-        if await session.fetchval(_COUNT, tenant_id) >= WEBHOOKS_MAX:
+        if await webhooks_sql.count_webhooks(session, tenant_id) >= WEBHOOKS_MAX:
             raise Conflict(
                 f"There are {WEBHOOKS_MAX} webhooks already, as many as a tenant may have.",
                 code="too_many_webhooks",
                 advice="Remove one, or let one receiver pass events on.",
             )
-        if not await session.fetch(_ADD, tenant_id, name, url, *wanted.values(), secret, cursor, actor):
+        if not await webhooks_sql.add_webhook(
+            session,
+            tenant_id,
+            name,
+            url,
+            wanted["kinds"],
+            wanted["queues"],
+            wanted["actions"],
+            secret,
+            cursor,
+            actor,
+        ):
             raise Conflict(
                 f"There is a webhook {name!r} already.",
                 code="webhook_exists",
@@ -134,7 +136,7 @@ async def add_webhook(
 
 async def list_webhooks(source: Database | Session, tenant_id: int, *, name: str | None = None) -> list[WebhookView]:
     """Return every webhook (or one), by name."""
-    return [_view(row) for row in await source.fetch(_LIST, tenant_id, name)]
+    return [_view(row) for row in await webhooks_sql.list_webhooks(source, tenant_id, name)]
 
 
 async def show_webhook(database: Database, tenant_id: int, name: str) -> WebhookView:
@@ -149,10 +151,8 @@ async def remove_webhook(engine: Engine, tenant_id: int, name: str, *, actor: st
     """Stop deliveries to a webhook and delete it."""
     async with engine.database.transaction() as session:
         row = await _locked(session, tenant_id, name)
-        await session.fetch(_REMOVE, tenant_id, name)
-        await _record(
-            session, tenant_id, "webhook.remove", name, before={"url": row["url"]}, actor=actor, reason=reason
-        )
+        await webhooks_sql.remove_webhook(session, tenant_id, name)
+        await _record(session, tenant_id, "webhook.remove", name, before={"url": row.url}, actor=actor, reason=reason)
 
 
 async def rotate_webhook(
@@ -164,11 +164,11 @@ async def rotate_webhook(
     secret = webhooks.new_secret()
     async with engine.database.transaction() as session:
         row = await _locked(session, tenant_id, name)
-        if is_reporter(row["url"]):
+        if is_reporter(row.url):
             raise Invalid(
                 f"{name} is a reporter: nothing is signed for it, so it has no secret.", code="reporter_has_no_secret"
             )
-        await session.fetch(_ROTATE, tenant_id, name, secret, grace_seconds)
+        await webhooks_sql.rotate_webhook(session, tenant_id, name, secret, grace_seconds)
         after = {"grace_seconds": grace_seconds}
         await _record(session, tenant_id, "webhook.rotate", name, after=after, actor=actor, reason=reason)
     return NewSecret(name=name, secret=secret)
@@ -178,7 +178,7 @@ async def pause_webhook(engine: Engine, tenant_id: int, name: str, *, actor: str
     """Stop delivering; events stay available to it as long as history does. Return False if it was already paused."""
     async with engine.database.transaction() as session:
         await _locked(session, tenant_id, name)
-        is_changed = bool(await session.fetch(_PAUSE, tenant_id, name, actor, reason))
+        is_changed = bool(await webhooks_sql.pause_webhook(session, tenant_id, name, actor, reason))
         if is_changed:
             change = {"before": {"paused": False}, "after": {"paused": True}}
             await _record(session, tenant_id, "webhook.pause", name, **change, actor=actor, reason=reason)
@@ -192,10 +192,10 @@ async def resume_webhook(
     cursor = await event_tail(engine.database) if from_now else None
     async with engine.database.transaction() as session:
         row = await _locked(session, tenant_id, name)
-        is_changed = bool(await session.fetch(_RESUME, tenant_id, name, cursor))
+        is_changed = bool(await webhooks_sql.resume_webhook(session, tenant_id, name, cursor))
         if is_changed:
-            before = {"paused_reason": row["paused_reason"], "cursor": row["cursor"]}
-            after = {"cursor": cursor or row["cursor"]}
+            before = {"paused_reason": row.paused_reason, "cursor": row.cursor}
+            after = {"cursor": cursor or row.cursor}
             await _record(
                 session, tenant_id, "webhook.resume", name, before=before, after=after, actor=actor, reason=reason
             )
@@ -207,12 +207,12 @@ async def try_webhook(
 ) -> Tested:
     """Send a test event now, whether the webhook is paused or not. Only the audit record of the test is stored."""
     async with engine.database.transaction() as session:
-        row = dict(await _locked(session, tenant_id, name))
+        row = await _locked(session, tenant_id, name)
         await _record(session, tenant_id, "webhook.test", name, actor=actor, reason=reason)
     detail = {"webhook": name, "actor": actor}
     began = time.monotonic()
     try:
-        if is_reporter(row["url"]):
+        if is_reporter(row.url):
             await _try_reporter(engine, row, detail)
             seconds = time.monotonic() - began
             return Tested(name=name, is_delivered=True, status=None, seconds=seconds, sentence="it took the event")
@@ -229,15 +229,17 @@ async def try_webhook(
     )
 
 
-async def _try_url(engine: Engine, row: dict[str, Any], detail: dict[str, str], resolver: Resolver) -> Answer:
-    body = body_of(TEST_KIND, datetime.fromtimestamp(row["at"], UTC), detail)
-    secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
-    headers = webhooks.signed(_test_id(), int(row["at"]), body, secrets)
+async def _try_url(
+    engine: Engine, row: webhooks_sql.LockWebhookRow, detail: dict[str, str], resolver: Resolver
+) -> Answer:
+    body = body_of(TEST_KIND, datetime.fromtimestamp(row.at, UTC), detail)
+    secrets = [row.secret, *([row.old_secret] if row.old_secret else [])]
+    headers = webhooks.signed(_test_id(), int(row.at), body, secrets)
     guarded = Guarded(EgressRules.of(engine.settings.egress), resolver=resolver)
     try:
         return await guarded.ask(
             "POST",
-            row["url"],
+            row.url,
             headers={"content-type": "application/json", **headers},
             body=body,
             seconds_max=engine.settings.webhooks.timeout_seconds,
@@ -246,23 +248,23 @@ async def _try_url(engine: Engine, row: dict[str, Any], detail: dict[str, str], 
         await guarded.close()
 
 
-async def _try_reporter(engine: Engine, row: dict[str, Any], detail: dict[str, str]) -> None:
+async def _try_reporter(engine: Engine, row: webhooks_sql.LockWebhookRow, detail: dict[str, str]) -> None:
     """Test with a new instance of the reporter: whether its factory works here is part of the test."""
     reporters = Reporters(engine.settings)
     event = Reported(
         kind=TEST_KIND,
-        at=datetime.fromtimestamp(row["at"], UTC),
+        at=datetime.fromtimestamp(row.at, UTC),
         delivery_id=_test_id(),
         task_id=None,
         attempt=None,
         queue=None,
         action=None,
         detail=dict(detail),
-        cursor=row["cursor"],
-        tenant=row["tenant"],
+        cursor=row.cursor,
+        tenant=row.tenant,
     )
     try:
-        await reporters.report(row["url"], event)
+        await reporters.report(row.url, event)
     finally:
         await reporters.close()
 
@@ -271,8 +273,8 @@ def _test_id() -> str:
     return f"test_{randomness.token_hex(8)}"
 
 
-async def _locked(session: Session, tenant_id: int, name: str) -> Any:
-    row = await session.fetchrow(_LOCK, tenant_id, name)
+async def _locked(session: Session, tenant_id: int, name: str) -> webhooks_sql.LockWebhookRow:
+    row = await webhooks_sql.lock_webhook(session, tenant_id, name)
     if row is None:
         raise await _missing(session, tenant_id, name)
     return row
@@ -300,9 +302,9 @@ async def _record(
     await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 
-def _view(row: Any) -> WebhookView:
-    state = "paused" if row["paused_at"] is not None else "retrying" if row["failures"] else "active"
-    return WebhookView(state=state, **dict(row))
+def _view(row: webhooks_sql.ListWebhooksRow) -> WebhookView:
+    state = "paused" if row.paused_at is not None else "retrying" if row.failures else "active"
+    return WebhookView(state=state, **row._asdict())
 
 
 def _few(values: Sequence[str]) -> Sequence[str]:

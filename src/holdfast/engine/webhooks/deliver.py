@@ -14,7 +14,6 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast import webhooks
 from holdfast.codec.reporters import Reported, is_reporter
@@ -27,13 +26,7 @@ from holdfast.engine.webhooks.reporters import Reporters
 from holdfast.errors import Invalid
 from holdfast.net.guarded_request import Answer, Guarded, NotReached, is_possible
 from holdfast.store.database import ANY_DB_ERROR
-from holdfast.store.statements import sql
-
-_LEASE = sql("lease_webhooks")
-_ADVANCE = sql("advance_webhook")
-_RELEASE = sql("release_webhook")
-_REFUSE = sql("refuse_webhook")
-_FAIL = sql("fail_webhook")
+from holdfast.store.sql.webhooks import webhooks as webhooks_sql
 
 log = logging.getLogger("holdfast.webhooks")
 
@@ -80,18 +73,18 @@ class Deliveries:
                 return
             held = Counter(self._running.values())
             bounds = (share, list(held.keys()), list(held.values()), TENANT_WEBHOOKS_MAX, self._asks)
-            rows = await self._engine.database.fetch(_LEASE, room, LEASE_SECONDS, *bounds)
+            rows = await webhooks_sql.lease_webhooks(self._engine.database, room, LEASE_SECONDS, *bounds)
             for row in rows:
                 self.done.webhooks += 1
-                task = asyncio.create_task(self._deliver(row), name=f"holdfast-webhook-{row['webhook_id']}")
-                self._running[task] = row["tenant_id"]
+                task = asyncio.create_task(self._deliver(row), name=f"holdfast-webhook-{row.webhook_id}")
+                self._running[task] = row.tenant_id
                 task.add_done_callback(self._running.pop)
             if not rows:
                 return
 
-    async def _deliver(self, row: Any) -> None:
+    async def _deliver(self, row: webhooks_sql.LeaseWebhooksRow) -> None:
         """Deliver to one webhook. If the database fails, the next lease holder continues."""
-        outage, part = self._engine.database.outage, f"webhook {row['name']}"
+        outage, part = self._engine.database.outage, f"webhook {row.name}"
         try:
             await _Delivery(self._engine, self._guarded, self._reporters, row, self.done).run()
             outage.answered(part)
@@ -125,23 +118,30 @@ async def deliver_webhooks_once(engine: Engine, guarded: Guarded) -> DeliveryRes
 class _Delivery:
     """The delivery to one leased webhook."""
 
-    def __init__(self, engine: Engine, guarded: Guarded, reporters: Reporters, row: Any, done: DeliveryResult) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        guarded: Guarded,
+        reporters: Reporters,
+        row: webhooks_sql.LeaseWebhooksRow,
+        done: DeliveryResult,
+    ) -> None:
         self._engine = engine
         self._guarded = guarded
         self._reporters = reporters
         self._row = row
-        self._failures = row["failures"]
+        self._failures = row.failures
         """Consecutive failures; an event accepted since the lease began resets them."""
         self._done = done
         self._began = time.monotonic()
-        self._secrets = [row["secret"], *([row["old_secret"]] if row["old_secret"] else [])]
-        self._filter = EventFilter(kinds=row["kinds"], queues=row["queues"], actions=row["actions"])
+        self._secrets = [row.secret, *([row.old_secret] if row.old_secret else [])]
+        self._filter = EventFilter(kinds=row.kinds, queues=row.queues, actions=row.actions)
 
     async def run(self) -> None:
         """Send new events until there are no more, or the time of this lease holder is up."""
-        cursor = self._row["cursor"]
+        cursor = self._row.cursor
         while True:
-            page = await events_after(self._engine.database, self._row["tenant_id"], cursor, limit=PAGE)
+            page = await events_after(self._engine.database, self._row.tenant_id, cursor, limit=PAGE)
             for event, place in zip(page.events, await contexts_of(self._engine.database, page.events), strict=True):
                 if not self._filter.wants(event.kind, place.queue, place.action):
                     continue
@@ -184,47 +184,49 @@ class _Delivery:
         return Reported(
             kind=event.kind,
             at=event.at,
-            delivery_id=delivery_id(self._row["installation"], event.cursor),
+            delivery_id=delivery_id(self._row.installation, event.cursor),
             task_id=event.task_id or None,
             attempt=event.attempt or None,
             queue=place.queue,
             action=place.action,
             detail=event.detail,
             cursor=event.cursor,
-            tenant=self._row["tenant"],
+            tenant=self._row.tenant,
         )
 
     async def _hand_over(self, event: Reported) -> Answer | None:
         """Send the event and return the receiver's response; None for a reporter that accepted it."""
-        if is_reporter(self._row["url"]):
-            await self._reporters.report(self._row["url"], event)
+        if is_reporter(self._row.url):
+            await self._reporters.report(self._row.url, event)
             return None
         body = event.body
-        sent_at = int(self._row["at"] + time.monotonic() - self._began)
+        sent_at = int(self._row.at + time.monotonic() - self._began)
         headers = webhooks.signed(event.delivery_id, sent_at, body, self._secrets)
         return await self._guarded.ask(
             "POST",
-            self._row["url"],
+            self._row.url,
             headers={"content-type": "application/json", **headers},
             body=body,
             seconds_max=self._engine.settings.webhooks.timeout_seconds,
         )
 
     async def _advance(self, cursor: str, delivered: int) -> bool:
-        held = (self._row["webhook_id"], self._row["lease_token"])
-        return bool(await self._engine.database.fetch(_ADVANCE, *held, cursor, delivered, LEASE_SECONDS))
+        held = (self._row.webhook_id, self._row.lease_token)
+        return bool(await webhooks_sql.advance_webhook(self._engine.database, *held, cursor, delivered, LEASE_SECONDS))
 
     async def _release(self, cursor: str, seconds: float) -> None:
-        held = (self._row["webhook_id"], self._row["lease_token"])
-        await self._engine.database.fetch(_RELEASE, *held, seconds, cursor)
+        held = (self._row.webhook_id, self._row.lease_token)
+        await webhooks_sql.release_webhook(self._engine.database, *held, seconds, cursor)
 
     async def _refuse(self, sentence: str) -> None:
         """Record that this process's own rules forbid the delivery: not the receiver's fault, and other processes may
         differ."""
         self._done.failed += 1
-        log.warning("webhook %s is not delivered by this process: %s", self._row["name"], sentence)
+        log.warning("webhook %s is not delivered by this process: %s", self._row.name, sentence)
         seconds = REFUSED_SECONDS * random.uniform(0.5, 1.5)
-        await self._engine.database.fetch(_REFUSE, self._row["webhook_id"], self._row["lease_token"], sentence, seconds)
+        await webhooks_sql.refuse_webhook(
+            self._engine.database, self._row.webhook_id, self._row.lease_token, sentence, seconds
+        )
 
     async def _fail(self, sentence: str, status: int | None, retry_after: str | None) -> None:
         self._done.failed += 1
@@ -236,10 +238,12 @@ class _Delivery:
             status=status,
             retry_after=retry_after,
         )
-        held = (self._row["webhook_id"], self._row["lease_token"])
+        held = (self._row.webhook_id, self._row.lease_token)
         async with self._engine.database.transaction() as session:
-            is_ours = await session.fetch(_FAIL, *held, sentence, later.seconds, later.pause_reason, ACTOR)
+            is_ours = await webhooks_sql.fail_webhook(
+                session, *held, sentence, later.seconds, later.pause_reason, ACTOR
+            )
             if is_ours and later.pause_reason is not None:
-                change = Change(verb="webhook.pause", subject_kind="webhook", subject_id=self._row["name"])
+                change = Change(verb="webhook.pause", subject_kind="webhook", subject_id=self._row.name)
                 reason = later.pause_reason[:1000]
-                await audit(session, self._row["tenant_id"], [change], actor=ACTOR, reason=reason)
+                await audit(session, self._row.tenant_id, [change], actor=ACTOR, reason=reason)

@@ -6,9 +6,8 @@ from holdfast.engine.audit import Change, audit
 from holdfast.engine.queries.workers import WorkerView, show_worker
 from holdfast.errors import Conflict
 from holdfast.store.database import Database
-from holdfast.store.statements import sql
-
-_DRAIN_WORKER = sql("drain_worker")
+from holdfast.store.session import first
+from holdfast.store.sql.workers import workers as workers_sql
 
 
 async def drain_worker(
@@ -22,7 +21,7 @@ async def drain_worker(
     """
     await show_worker(database, worker_id, tenant_id=tenant_id)
     async with database.transaction() as session:
-        if drained := await session.fetchrow(_DRAIN_WORKER, worker_id):
+        if drained := first(await workers_sql.drain_worker(session, worker_id)):
             change = Change(
                 verb="worker.drain",
                 subject_kind="worker",
@@ -30,7 +29,7 @@ async def drain_worker(
                 before={"state": "active"},
                 after={"state": "draining"},
             )
-            await audit(session, drained["tenant_id"], [change], actor=actor, reason=reason)
+            await audit(session, drained.tenant_id, [change], actor=actor, reason=reason)
     view = await show_worker(database, worker_id)
     if view.state != "draining":
         raise Conflict(f"Worker {worker_id} is {view.state}.", code="worker_not_active", state=view.state)

@@ -15,10 +15,7 @@ from typing import Any
 from holdfast.engine.engine import Engine
 from holdfast.errors import Invalid
 from holdfast.net.guarded_request import Guarded, NotReached
-from holdfast.store.statements import sql
-
-_TAKE = sql("take_probes")
-_RECORD = sql("record_probe")
+from holdfast.store.sql.webhooks import webhooks as webhooks_sql
 
 LABEL = "probe_url"
 WORKERS_MAX = 100
@@ -39,16 +36,16 @@ class ProbeView:
 async def probe_once(engine: Engine, guarded: Guarded) -> int:
     """Probe the workers that are due; return how many."""
     settings = engine.settings.webhooks
-    rows = await engine.database.fetch(_TAKE, settings.probe_seconds, WORKERS_MAX)
+    rows = await webhooks_sql.take_probes(engine.database, settings.probe_seconds, WORKERS_MAX)
     turn = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def ask(row: Any) -> tuple[Any, ...]:
+    async def ask(row: webhooks_sql.TakeProbesRow) -> tuple[Any, ...]:
         async with turn:
-            is_well, detail = await _asked(guarded, row["url"], settings.probe_timeout_seconds)
-        return (row["worker_id"], row["due_at"], is_well, detail, settings.probe_failures_max)
+            is_well, detail = await _asked(guarded, row.url, settings.probe_timeout_seconds)
+        return (row.worker_id, row.due_at, is_well, detail, settings.probe_failures_max)
 
     for asked in asyncio.as_completed([ask(row) for row in rows]):
-        await engine.database.fetch(_RECORD, *await asked)
+        await webhooks_sql.record_probe(engine.database, *await asked)
     return len(rows)
 
 

@@ -12,9 +12,7 @@ from holdfast.core.tasks.outcome import Completed, Outcome
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Report
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_OPEN_ATTEMPTS = sql("open_attempts")
+from holdfast.store.sql.tasks import lease as lease_sql
 
 
 class CompletedReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +52,15 @@ class Reports:
         known: dict[tuple[int, int], Any] = {}
         # A completion is decided by its lease alone; only breakers need its action.
         if self._engine.catalog.guarded or any(type(done.outcome) is not Completed for done in dones):
-            rows = await session.fetch(_OPEN_ATTEMPTS, [done.task_id for done in dones])
-            known = {(row["task_id"], row["attempt"]): row for row in rows}
-            lanes = {row["lane_id"] for row in rows}
-            await self._engine.catalog.learn(lanes, {row["policy_id"] for row in rows}, session=session)
+            rows = await lease_sql.open_attempts(session, [done.task_id for done in dones])
+            known = {(row.task_id, row.attempt): row for row in rows}
+            lanes = {row.lane_id for row in rows}
+            await self._engine.catalog.learn(lanes, {row.policy_id for row in rows}, session=session)
             # Another server may have handed out the task, so this server may not know its breaker yet.
-            self._engine.catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
+            self._engine.catalog.guarded |= {row.lane_id for row in rows if row.is_guarded}
         return [self._report(done, known.get((done.task_id, done.attempt))) for done in dones]
 
-    def _report(self, done: CompletedReport, row: Any) -> Report:
+    def _report(self, done: CompletedReport, row: lease_sql.OpenAttemptsRow | None) -> Report:
         if row is None:
             lease = (done.task_id, done.attempt, done.lease_token)
             return Report(*lease, self._any_policy_id, 0, 0, done.outcome, notes=done.notes)
@@ -70,11 +68,11 @@ class Reports:
             done.task_id,
             done.attempt,
             done.lease_token,
-            row["policy_id"],
-            row["retries"],
-            row["losses"],
+            row.policy_id,
+            row.retries,
+            row.losses,
             done.outcome,
             input=done.input,
-            lane_id=row["lane_id"],
+            lane_id=row.lane_id,
             notes=done.notes,
         )

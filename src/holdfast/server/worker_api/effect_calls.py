@@ -18,10 +18,8 @@ from holdfast.engine.effects.gate import (
 from holdfast.engine.effects.steps import StoredStep, keep_step, recall_steps
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Claimed
-from holdfast.store.statements import sql
-
-_LEASE_HOLDER = sql("lease_holder")
-_ADD_NOTES = sql("add_notes")
+from holdfast.store.sql.queries import events as events_sql
+from holdfast.store.sql.tasks import lease as lease_sql
 
 Held = tuple[int, int, UUID]
 """Task, attempt, lease token."""
@@ -59,28 +57,28 @@ class RemoteEffects:
             [detail for _, _, detail in said],
         ]
         if said:
-            await self._engine.database.fetch(_ADD_NOTES, *columns)
+            await events_sql.add_notes(self._engine.database, *columns)
 
     async def _sender(self, held: Held, what: str) -> Sender:
         """Return the attempt that holds this lease; raise `LeaseLost` if none does."""
-        row = await self._engine.database.fetchrow(_LEASE_HOLDER, *held)
+        row = await lease_sql.lease_holder(self._engine.database, *held)
         task_id, attempt, token = held
         if row is None:
             nobody = Claimed(task_id, attempt, token, 0, 0, 0, 0, 0, None, None, b"", None)
             raise lease_lost(nobody, what)
-        await self._engine.catalog.learn([row["lane_id"]], ())
+        await self._engine.catalog.learn([row.lane_id], ())
         claimed = Claimed(
             task_id,
             attempt,
             token,
-            row["lane_id"],
-            row["policy_id"],
-            row["retries"],
-            row["losses"],
-            row["tenant_id"],
-            row["run_id"],
-            row["node_no"],
+            row.lane_id,
+            row.policy_id,
+            row.retries,
+            row.losses,
+            row.tenant_id,
+            row.run_id,
+            row.node_no,
             b"",
             None,
         )
-        return Sender(claimed=claimed, tenant=self._engine.catalog.lane(row["lane_id"]).tenant)
+        return Sender(claimed=claimed, tenant=self._engine.catalog.lane(row.lane_id).tenant)

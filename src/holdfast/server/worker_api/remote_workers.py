@@ -35,15 +35,9 @@ from holdfast.server.worker_api.sessions import RemoteWorkerSession, RemoteWorke
 from holdfast.server.worker_api.task_handout import TaskHandout
 from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, WaitRegistry
 from holdfast.store.database import LOCK_TIMEOUT, Database, Session
-from holdfast.store.statements import sql
-
-_REGISTER = sql("register_worker")
-_RETIRE = sql("retire_worker")
-_READ_WORKER = sql("read_worker")
-_BEAT_WORKERS = sql("beat_workers")
-_HEARTBEAT_TASK = sql("heartbeat_task")
-_RENEW_HELD = sql("renew_held")
-_HELD_UNNAMED = sql("held_unnamed")
+from holdfast.store.session import first
+from holdfast.store.sql.tasks import lease as lease_sql
+from holdfast.store.sql.workers import workers as workers_sql
 
 CLAIM_MAX = 1_000
 Asking = Callable[[], Awaitable[None]]
@@ -101,17 +95,17 @@ class RemoteWorkers:
         """Register a worker; return the id to use from now on."""
         named = [bounds.valid_action(action) for action in actions]
         served = None if queues is None else [bounds.valid_queue(queue) for queue in queues]
-        row = await self._engine.database.fetchrow(
-            _REGISTER, name, version, served, named, slots, labels, self._engine.tenant_id, token_id or None
+        row = await workers_sql.register_worker(
+            self._engine.database, name, version, served, named, slots, labels, self._engine.tenant_id, token_id or None
         )
-        return int(row["worker_id"])
+        return int(row.worker_id)
 
     async def retire(self, worker_id: int, *, was_asked_to_stop: bool = False, right: WorkerRight = ANY_WORKER) -> bool:
         """Retire a worker that left or died, and requeue its tasks now. Return whether it was known."""
-        known = await self._engine.database.fetchrow(_READ_WORKER, worker_id)
+        known = await workers_sql.read_worker(self._engine.database, worker_id)
         if known is not None:
-            right.require(worker_id, queues=known["queues"], token_id=known["token_id"])
-        row = await self._engine.database.fetchrow(_RETIRE, worker_id, was_asked_to_stop)
+            right.require(worker_id, queues=known.queues, token_id=known.token_id)
+        row = first(await workers_sql.retire_worker(self._engine.database, worker_id, was_asked_to_stop))
         if row is not None:
             await Loops(self._engine).retire_worker()
         return row is not None
@@ -145,16 +139,16 @@ class RemoteWorkers:
     async def heartbeat(self, task_id: int, attempt: int, lease_token: UUID) -> RenewedLease:
         """Extend one lease, unless its row is locked; raise `LeaseLost` if it expired or was never this attempt's."""
         async with self._engine.database.transaction() as session:
-            row = await session.fetchrow(_HEARTBEAT_TASK, task_id, attempt, lease_token, self._lease_seconds)
+            row = await lease_sql.heartbeat_task(session, task_id, attempt, lease_token, self._lease_seconds)
             if row is None:
                 raise LeaseLost(
                     f"Attempt {attempt} of task {task_id} does not hold the lease any more.",
                     advice="Stop the work; its result would be refused.",
                     task_id=str(task_id),
                 )
-            await session.fetch(_BEAT_WORKERS, [row["worker_id"]], None)
+            await workers_sql.beat_workers(session, [row.worker_id], None)
         return RenewedLease(
-            lease_expires_at=row["lease_expires_at"], cancel_requested=row["cancel_requested"], is_busy=row["is_busy"]
+            lease_expires_at=row.lease_expires_at, cancel_requested=row.cancel_requested, is_busy=row.is_busy
         )
 
     async def beat(
@@ -173,17 +167,17 @@ class RemoteWorkers:
             await self.worker_sessions.require(session, worker_id, right)
             found = await renew_all(session, task_ids, tokens, lease_seconds=self._lease_seconds)
             kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
-            worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
+            worker = first(await workers_sql.beat_workers(session, [worker_id], health))
         if worker is not None:
-            self.worker_sessions.told(worker_id, worker["state"])
-            if worker["state"] != "active":
+            self.worker_sessions.told(worker_id, worker.state)
+            if worker.state != "active":
                 self.wait_registry.end_waits([worker_id])
         return Beat(
             renewed=found.renewed,
             lost=frozenset(task_ids) - found.renewed - found.busy,
             canceled=found.canceled,
             busy=found.busy,
-            worker_state=None if worker is None else worker["state"],
+            worker_state=None if worker is None else worker.state,
             lease_seconds=self._lease_seconds,
             kept=kept,
         )
@@ -325,7 +319,7 @@ class RemoteWorkers:
         )
         if not held:
             return nothing
-        found = Renewals.of(await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds))
+        found = Renewals.of(await lease_sql.renew_held(session, worker_id, list(held), self._lease_seconds))
         return msgspec.structs.replace(
             nothing,
             lost=[task_id for task_id in held if task_id not in found.renewed | found.busy],
@@ -353,7 +347,7 @@ class RemoteWorkers:
             found = await held_by(session, identity, known)
         elif held is not None:
             named = [*held, *(done.task_id for done in dones)]
-            rows = await session.fetch(_HELD_UNNAMED, identity.worker_id, named, self._lease_seconds, HELD_MAX)
+            rows = await lease_sql.held_unnamed(session, identity.worker_id, named, self._lease_seconds, HELD_MAX)
             found = [Claimed(*row) for row in rows]
         else:
             return []

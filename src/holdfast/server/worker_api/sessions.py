@@ -11,17 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.core.identity.access import WorkerRight, require_queues, unknown_worker
 from holdfast.core.values import bounds
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.server.worker_api.wait_registry import WaitGroup, WaitRegistry
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_READ_WORKER = sql("read_worker")
-_BEAT_WORKERS = sql("beat_workers")
+from holdfast.store.session import first
+from holdfast.store.sql.workers import workers as workers_sql
 
 WORKER_SESSIONS_MAX = 10_000
 SEEN_SECONDS = 10.0
@@ -53,7 +50,7 @@ class RemoteWorkerSession:
 
 async def beat_workers(database: Database, worker_ids: Sequence[int]) -> dict[int, str]:
     """Record heartbeats of workers; return the states of those that are known."""
-    return {row["worker_id"]: row["state"] for row in await database.fetch(_BEAT_WORKERS, list(worker_ids), None)}
+    return {row.worker_id: row.state for row in await workers_sql.beat_workers(database, list(worker_ids), None)}
 
 
 class RemoteWorkerSessions:
@@ -80,16 +77,21 @@ class RemoteWorkerSessions:
         worker_session = self._known.get(key)
         now = time.monotonic()
         if worker_session is None or not is_brief or now - worker_session.seen_at > SEEN_SECONDS:
-            beat = await session.fetchrow(_BEAT_WORKERS, [worker_id], None)
+            beat = first(await workers_sql.beat_workers(session, [worker_id], None))
             row = (
-                None if beat is None or worker_session is not None else await session.fetchrow(_READ_WORKER, worker_id)
+                None
+                if beat is None or worker_session is not None
+                else await workers_sql.read_worker(session, worker_id)
             )
             if beat is None or (worker_session is None and row is None):
                 self._known.pop(key, None)
                 raise unknown_worker(worker_id)
             # Another call of the same worker may have created the session meanwhile; all its calls share one.
-            worker_session = worker_session or self._known.get(key) or self._new(worker_id, row, request)
-            worker_session.is_draining, worker_session.seen_at = beat["state"] == "draining", now
+            worker_session = worker_session or self._known.get(key)
+            if worker_session is None:
+                assert row is not None, "a worker without a session was read"
+                worker_session = self._new(worker_id, row, request)
+            worker_session.is_draining, worker_session.seen_at = beat.state == "draining", now
         self._known[key] = worker_session
         self._known.move_to_end(key)
         # Leased tasks are returned for a worker id, so only the token that registered the worker may use it.
@@ -103,26 +105,28 @@ class RemoteWorkerSessions:
         """Refuse the worker id of another token, or of other queues; an unknown id is accepted."""
         if (worker_session := self._known.get((worker_id, None))) is not None:
             right.require(worker_id, queues=worker_session.queues, token_id=worker_session.token_id)
-        elif (row := await session.fetchrow(_READ_WORKER, worker_id)) is not None:
-            right.require(worker_id, queues=row["queues"], token_id=row["token_id"])
+        elif (row := await workers_sql.read_worker(session, worker_id)) is not None:
+            right.require(worker_id, queues=row.queues, token_id=row.token_id)
 
     async def may_claim(self, session: Session, worker_id: int, worker_session: RemoteWorkerSession) -> bool:
         """Return whether a worker may still claim. A worker that left is read again at its next call."""
-        row = await session.fetchrow(_READ_WORKER, worker_id)
-        state = None if row is None else row["state"]
+        row = await workers_sql.read_worker(session, worker_id)
+        state = None if row is None else row.state
         worker_session.is_draining = state == "draining"
         if state in (None, "gone"):
             worker_session.seen_at = float("-inf")
         return state == "active"
 
-    def _new(self, worker_id: int, row: Any, request: tuple[str, ...] | None) -> RemoteWorkerSession:
-        served = row["queues"] if request is None else list(request)
+    def _new(
+        self, worker_id: int, row: workers_sql.ReadWorkerRow, request: tuple[str, ...] | None
+    ) -> RemoteWorkerSession:
+        served = row.queues if request is None else list(request)
         identity = WorkerIdentity(
-            worker_id=worker_id, actions=row["actions"], queues=served, lease_seconds=self._lease_seconds
+            worker_id=worker_id, actions=row.actions, queues=served, lease_seconds=self._lease_seconds
         )
         place = self._wait_registry.place(self._tenant_id, identity)
         return RemoteWorkerSession(
-            identity=identity, slots=row["slots"], place=place, queues=row["queues"], token_id=row["token_id"]
+            identity=identity, slots=row.slots, place=place, queues=row.queues, token_id=row.token_id
         )
 
     def told(self, worker_id: int, state: str) -> None:

@@ -16,9 +16,7 @@ from holdfast.engine.lifecycle.tasks.settle_one_by_one import settle_together
 from holdfast.protocol.worker import HandedTask
 from holdfast.store.catalog import Lane
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_LEASE_ENDS = sql("lease_ends")
+from holdfast.store.sql.tasks import lease as lease_sql
 
 
 class TaskHandout:
@@ -52,7 +50,7 @@ class TaskHandout:
             for lane_id, policy_id in {(one.lane_id, one.policy_id) for one in claimed}
         }
         ends: dict[int, datetime | None] = (
-            {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [one.task_id for one in claimed])}
+            {row[0]: row[1] for row in await lease_sql.lease_ends(session, [one.task_id for one in claimed])}
             if with_lease_ends
             else dict.fromkeys(one.task_id for one in claimed)
         )

@@ -33,13 +33,12 @@ from holdfast.execution.running_attempt import FOREVER, PolicyOverrides
 from holdfast.settings.settings import Settings
 from holdfast.store.database import ANY_DB_ERROR, is_refusal
 from holdfast.store.resolve import resolve_database
-from holdfast.store.statements import sql
+from holdfast.store.sql.tasks import results as results_sql
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.transport.database import DatabaseTransport
 
 __all__ = ["PolicyOverrides", "Processed", "Processor", "SyncProcessor"]
 
-_ATTEMPT_DECISION = sql("attempt_decision")
 
 log = logging.getLogger("holdfast.worker")
 
@@ -160,7 +159,7 @@ class _OneSlot(Worker):
         if was_fenced or task_id in self._refused:
             winner = self._refused.get(task_id, "its lease ran out")
             raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
-        decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, attempt)
+        decision = await results_sql.attempt_decision(self._engine.database, task_id, attempt)
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
 
     async def _until_over(self, left: Callable[[], int]) -> None:

@@ -22,10 +22,8 @@ from holdfast.settings.settings import Settings
 from holdfast.store.database import ANY_DB_ERROR
 from holdfast.store.durability import require_durable
 from holdfast.store.outage import Outage
-from holdfast.store.statements import sql
+from holdfast.store.sql.workers import workers as workers_sql
 from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until_available
-
-_RETIRE = sql("retire_worker")
 
 log = logging.getLogger("holdfast.parent")
 
@@ -113,8 +111,11 @@ class MaintenanceThread:
 
     async def _retire_worker(self, worker_id: int, was_asked_to_stop: bool) -> None:
         database, loops = self._engine.database, Loops(self._engine)
-        retired = (_RETIRE, worker_id, was_asked_to_stop)
-        await _until_done(lambda: database.fetch(*retired), database.outage, f"retiring worker {worker_id}")
+        await _until_done(
+            lambda: workers_sql.retire_worker(database, worker_id, was_asked_to_stop),
+            database.outage,
+            f"retiring worker {worker_id}",
+        )
         while await _until_done(loops.retire_worker, database.outage, "reaping") == 0.0:
             log.info("more than %s leases to take back", REAP_BATCH)
 

@@ -31,7 +31,8 @@ from holdfast.execution.effect_store import DatabaseEffectStore, EffectStore
 from holdfast.execution.notes import Note, Notes, columns
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import ANY_DB_ERROR, REFUSED, Database, Session
-from holdfast.store.statements import sql
+from holdfast.store.sql.queries import events as events_sql
+from holdfast.store.sql.workers import workers as workers_sql
 from holdfast.wakeups.carriers import addresses_of, is_external, open_transport
 from holdfast.wakeups.consumer import Consumer
 from holdfast.wakeups.listener import Heard, Listener
@@ -45,10 +46,6 @@ from holdfast.worker.transport.contract import (
     SignOnResult,
     WorkerCallbacks,
 )
-
-_REGISTER = sql("register_worker")
-_RETIRE = sql("retire_worker")
-_ADD_NOTES = sql("add_notes")
 
 log = logging.getLogger("holdfast.worker")
 
@@ -80,8 +77,8 @@ class DatabaseTransport:
         database, seconds = self._engine.database, self.settings.worker
         actions = signing.pulled
         labels = "{}" if seconds.probe_url is None else json.dumps({PROBE_LABEL: seconds.probe_url})
-        row = await database.fetchrow(
-            _REGISTER,
+        row = await workers_sql.register_worker(
+            database,
             signing.name,
             signing.version,
             signing.queues,
@@ -91,7 +88,7 @@ class DatabaseTransport:
             self._engine.tenant_id,
             None,
         )
-        self._worker_id = row["worker_id"]
+        self._worker_id = row.worker_id
         self.claimer = Claimer(
             WorkerIdentity(
                 worker_id=self._worker_id,
@@ -183,7 +180,7 @@ class DatabaseTransport:
     async def _keep(self, batch: list[Note]) -> None:
         assert self.session is not None
         try:
-            await self.session.fetch(_ADD_NOTES, *columns(batch))
+            await events_sql.add_notes(self.session, *columns(batch))
         except REFUSED as error:
             log.warning("%s notes cannot be stored: %s", len(batch), error)
 
@@ -240,7 +237,7 @@ class DatabaseTransport:
         await self.followed()
         try:
             if is_idle and self._worker_id:
-                await self._engine.database.fetch(_RETIRE, self._worker_id, False)
+                await workers_sql.retire_worker(self._engine.database, self._worker_id, False)
         except HoldfastError as error:
             log.warning("could not sign off: %s", error)
         if self.session is not None:

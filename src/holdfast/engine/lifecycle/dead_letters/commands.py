@@ -24,13 +24,8 @@ from holdfast.engine.lifecycle.runs.redrive import plan_redrive
 from holdfast.engine.lifecycle.tasks.retry import not_retryable, requeued
 from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import Conflict, NotFound
-from holdfast.store.statements import sql
-
-_DEAD_TASK = sql("dead_task")
-_GROUP_LETTERS = sql("group_letters")
-_IGNORE_LETTERS = sql("ignore_letters")
-_CLOSE_LETTERS = sql("close_letters")
-_UNRESOLVED_LETTERS = sql("unresolved_letters")
+from holdfast.store.sql.dead_letters import commands as commands_sql
+from holdfast.store.sql.queries import dead_letters as dead_letters_sql
 
 REQUEST_BATCH = 1_000
 ABANDON_BATCH = 100
@@ -84,15 +79,15 @@ async def repeated_by(engine: Engine, tenant_id: int, task_id: int) -> list[Effe
     Changes nothing; raises the same errors as the re-drive.
     """
     async with engine.database.transaction() as session:
-        dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
-        if dead is None or dead["state"] != "f":
+        dead = await commands_sql.dead_task(session, task_id, tenant_id)
+        if dead is None or dead.state != "f":
             raise await not_retryable(session, tenant_id, task_id)
         reset = [task_id]
-        if dead["run_id"] is not None:
+        if dead.run_id is not None:
             try:
-                reset += (await plan_redrive(session, engine.catalog, tenant_id, dead["run_id"])).task_ids
+                reset += (await plan_redrive(session, engine.catalog, tenant_id, dead.run_id)).task_ids
             except Conflict as error:
-                raise with_its_run(task_id, dead["is_canceled"], error.detail) from error
+                raise with_its_run(task_id, dead.is_canceled, error.detail) from error
     undone = await undone_effects(engine.database, tenant_id, reset)
     return [*await unknown_effects(engine.database, tenant_id, reset), *undone]
 
@@ -119,15 +114,17 @@ async def redrive_group(
         async with engine.database.transaction() as session:
             if once is not None and not after:
                 await once.begin(session)
-            page = await session.fetch(_GROUP_LETTERS, tenant_id, fingerprint, after, REQUEST_BATCH)
+            page = await commands_sql.group_letters(session, tenant_id, fingerprint, after, REQUEST_BATCH)
             if not page:
                 break
-            count = await request(session, [row["dead_letter_id"] for row in page], by)
+            count = await request(session, [row.dead_letter_id for row in page], by)
             change = _group_change(fingerprint, page, count)
             await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
             asked += count
-        after = page[-1]["dead_letter_id"]
-    if not asked and not await engine.database.fetch(_UNRESOLVED_LETTERS, tenant_id, None, fingerprint, 0, 1, False):
+        after = page[-1].dead_letter_id
+    if not asked and not await dead_letters_sql.unresolved_letters(
+        engine.database, tenant_id, None, fingerprint, 0, 1, False
+    ):
         raise _no_group(fingerprint)
     done = DeadLettersMoved(asked, asked)
     if once is not None:
@@ -157,15 +154,15 @@ async def ignore(
     moved: list[int] = []
     async for page in _unresolved(engine, tenant_id, task_id, fingerprint, with_ignored=abandons):
         async with engine.database.transaction() as session:
-            ids = [row["dead_letter_id"] for row in page]
-            rows = await session.fetch(_IGNORE_LETTERS, ids, actor, why, how, tenant_id)
+            ids = [row.dead_letter_id for row in page]
+            rows = await commands_sql.ignore_letters(session, ids, actor, why, how, tenant_id)
             changes = [_letter_change("dead.ignore", row, DeadLetterState.IGNORED, how) for row in rows]
-            run_ids = sorted({row["run_id"] for row in page if abandons} - {None})
+            run_ids = sorted({row.run_id for row in page if abandons and row.run_id is not None})
             ended = [await cancel_run_in(session, engine.catalog, tenant_id, run_id, **who) for run_id in run_ids]
             canceled = [done for done in ended if done is not None]
             changes += [done.change for done in canceled]
             await audit(session, tenant_id, changes, **who)
-        moved += [row["task_id"] for row in rows]
+        moved += [row.task_id for row in rows]
         grace = engine.settings.worker.cancel_grace_seconds
         for done in canceled:
             notifications = await done.ask_tasks(engine.database, engine.catalog, tenant_id, actor, why, grace)
@@ -188,18 +185,18 @@ async def resolve(
     moved: list[int] = []
     async for page in _unresolved(engine, tenant_id, task_id, fingerprint):
         async with engine.database.transaction() as session:
-            ids = [row["dead_letter_id"] for row in page]
-            rows = await session.fetch(_CLOSE_LETTERS, ids, actor, why, tenant_id)
+            ids = [row.dead_letter_id for row in page]
+            rows = await commands_sql.close_letters(session, ids, actor, why, tenant_id)
             changes = [
                 _letter_change("dead.resolve", row, DeadLetterState.RESOLVED, Disposition.RESOLVED) for row in rows
             ]
             await audit(session, tenant_id, changes, actor=actor, reason=why)
-        moved += [row["task_id"] for row in rows]
+        moved += [row.task_id for row in rows]
     return DeadLettersMoved(len(moved), len(set(moved)))
 
 
-def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:
-    states = [row["state"] for row in page]
+def _group_change(fingerprint: str, page: list[commands_sql.GroupLettersRow], count: int) -> Change:
+    states = [row.state for row in page]
     return Change(
         verb="dead.redrive",
         subject_kind="dead_group",
@@ -209,26 +206,31 @@ def _group_change(fingerprint: str, page: list[Any], count: int) -> Change:
     )
 
 
-def _letter_change(verb: str, row: Any, state: DeadLetterState, disposition: Disposition) -> Change:
+def _letter_change(
+    verb: str,
+    row: commands_sql.CloseLettersRow | commands_sql.IgnoreLettersRow,
+    state: DeadLetterState,
+    disposition: Disposition,
+) -> Change:
     return Change(
         verb=verb,
         subject_kind="dead_letter",
-        subject_id=str(row["dead_letter_id"]),
-        before={"state": row["was"], "disposition": row["was_disposition"]},
+        subject_id=str(row.dead_letter_id),
+        before={"state": row.was, "disposition": row.was_disposition},
         after={"state": state.value, "disposition": disposition.value},
     )
 
 
 async def _unresolved(
     engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None, *, with_ignored: bool = False
-) -> AsyncIterator[list[Any]]:
+) -> AsyncIterator[list[dead_letters_sql.UnresolvedLettersRow]]:
     """Yield the unresolved dead letters of a task or group, page by page; `NotFound` if there are none."""
     after = 0
     size = ABANDON_BATCH if with_ignored else REQUEST_BATCH
-    while rows := await engine.database.fetch(
-        _UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, size, with_ignored
+    while rows := await dead_letters_sql.unresolved_letters(
+        engine.database, tenant_id, task_id, fingerprint, after, size, with_ignored
     ):
-        after = rows[-1]["dead_letter_id"]
+        after = rows[-1].dead_letter_id
         yield list(rows)
     if not after and fingerprint is not None:
         raise _no_group(fingerprint)

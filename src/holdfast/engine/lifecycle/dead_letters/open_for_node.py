@@ -12,13 +12,8 @@ from holdfast.core.flows.nodes import Node
 from holdfast.core.tasks.fingerprint import fingerprint_on_record
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_PARK_NODE = sql("park_node")
-_RESOLVE_COMPLETED_NODES = sql("resolve_completed_nodes")
-_ENSURE_QUEUE = sql("ensure_queue")
-_ENSURE_LANE = sql("ensure_lane")
-_FIND_LANE = sql("find_lane")
+from holdfast.store.sql.dead_letters import repair as repair_sql
+from holdfast.store.sql.tasks import lanes as lanes_sql
 
 NO_QUEUE = "default"
 """The queue shown for dead letters of nodes that have none: waits and sub-flows."""
@@ -32,20 +27,21 @@ async def open_for_node(session: Session, run: LockedRun, node_no: int, *, code:
     # The fingerprint names only the flow and the node: whatever the reason was, this node is what has to be fixed.
     place = f"{run.snapshot.plan.name} {node.name}"
     fingerprint = fingerprint_on_record(state="f", code=code, type=code, message=place, traceback="")
-    known = (lane_id, row.attempt, row.generation, fingerprint, cause)
-    await session.fetch(_PARK_NODE, *where, *known, SWEEP_ACTOR)
+    attempts = (row.attempt, row.generation)
+    await repair_sql.park_node(session, *where, lane_id, *attempts, fingerprint, cause, SWEEP_ACTOR)
 
 
 async def resolve_completed_nodes(session: Session, task_ids: list[int] | None, *, limit: int) -> int:
     """Resolve dead letters of nodes without a task that have completed since: of the given tasks, or of any."""
-    return len(await session.fetch(_RESOLVE_COMPLETED_NODES, task_ids, limit, SWEEP_ACTOR))
+    return len(await repair_sql.resolve_completed_nodes(session, task_ids, limit, SWEEP_ACTOR))
 
 
 async def _lane_of(session: Session, tenant_id: int, node: Node) -> int:
     """Return the lane shown for a dead letter: its action is the event of a wait, or the flow of a sub-flow."""
     lane = (tenant_id, NO_QUEUE, node.action)
-    if (found := await session.fetchval(_FIND_LANE, *lane)) is None:
-        await session.fetch(_ENSURE_QUEUE, tenant_id, NO_QUEUE)
-        await session.fetch(_ENSURE_LANE, *lane)
-        found = await session.fetchval(_FIND_LANE, *lane)
-    return int(found)
+    if (found := await lanes_sql.find_lane(session, *lane)) is None:
+        await lanes_sql.ensure_queue(session, tenant_id, NO_QUEUE)
+        await lanes_sql.ensure_lane(session, *lane)
+        found = await lanes_sql.find_lane(session, *lane)
+        assert found is not None, "it was just created"
+    return found

@@ -20,12 +20,7 @@ from holdfast.engine.lifecycle.tasks.retry import requeued
 from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.database import TRANSIENT
-from holdfast.store.statements import sql
-
-_TAKE_LETTER = sql("take_letter")
-_HAND_BACK = sql("hand_back_letter")
-_LEASE = sql("lease_dead_task")
-_RELEASE = sql("release_dead_task")
+from holdfast.store.sql.dead_letters import sweep as sweep_sql
 
 log = logging.getLogger("holdfast.dead")
 
@@ -50,13 +45,13 @@ async def reinject_once(
             code="invalid_visibility_timeout",
         )
     worker_id = valid_worker_id(worker_id)
-    taken = await engine.database.fetchrow(_TAKE_LETTER, tenant_id, visibility_timeout_seconds)
+    taken = await sweep_sql.take_letter(engine.database, tenant_id, visibility_timeout_seconds)
     if taken is None:
         return Reinjected(False, None)
-    task_id: int = taken["task_id"]
-    leased = await engine.database.fetchrow(_LEASE, task_id, worker_id, visibility_timeout_seconds)
+    task_id: int = taken.task_id
+    leased = await sweep_sql.lease_dead_task(engine.database, task_id, worker_id, visibility_timeout_seconds)
     if leased is None:
-        await engine.database.fetch(_HAND_BACK, taken["dead_letter_id"])
+        await sweep_sql.hand_back_letter(engine.database, taken.dead_letter_id)
         return Reinjected(False, str(task_id))
     try:
         done = await _redrive(engine, tenant_id, task_id, worker_id)
@@ -69,7 +64,7 @@ async def reinject_once(
 
 async def _release(engine: Engine, task_id: int, worker_id: str) -> None:
     try:
-        await engine.database.fetch(_RELEASE, task_id, worker_id)
+        await sweep_sql.release_dead_task(engine.database, task_id, worker_id)
     except TRANSIENT as error:
         # The caller needs the result of the re-drive, not this error.
         log.warning("the lease on dead task %s was not released and will lapse: %s", task_id, error)

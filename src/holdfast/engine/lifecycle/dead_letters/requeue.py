@@ -18,15 +18,9 @@ from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_REVIVE_TASKS = sql("revive_tasks")
-_MARK_DISPATCHED = sql("mark_dispatched")
-_SEND_LETTERS = sql("send_letters")
-_REQUEST_LETTERS = sql("request_letters")
-_LOCK_TASK_LETTERS = sql("lock_task_letters")
-_HOLD_RUN_LETTERS = sql("hold_run_letters")
-_DEAD_TASK = sql("dead_task")
+from holdfast.store.sql.dead_letters import campaigns as campaigns_sql
+from holdfast.store.sql.dead_letters import commands as commands_sql
+from holdfast.store.sql.dead_letters import sweep as sweep_sql
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -78,21 +72,21 @@ async def dispatch_tasks(
     With `is_asked` False, one statement both requests and dispatches the dead letters.
     """
     task_ids = sorted({letter.task_id for letter in letters})
-    rows = await session.fetch(_REVIVE_TASKS, task_ids, tenant_id, by.actor, by.reason, by.priority, False)
-    revived = {row["task_id"] for row in rows}
+    rows = await sweep_sql.revive_tasks(session, task_ids, tenant_id, by.actor, by.reason, by.priority, False)
+    revived = {row.task_id for row in rows}
     going = [letter for letter in letters if letter.task_id in revived]
-    marked = await mark(session, going, by, _MARK_DISPATCHED if is_asked else _SEND_LETTERS)
-    return Dispatched(marked, len(revived), Notifications({row["lane_id"] for row in rows}, [], []))
+    marked = await mark(session, going, by, is_requested=is_asked)
+    return Dispatched(marked, len(revived), Notifications({row.lane_id for row in rows}, [], []))
 
 
 async def lock_run_dead_letters(
     session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
-) -> list[Any]:
+) -> list[commands_sql.HoldRunLettersRow]:
     """Lock every unresolved dead letter of some runs and tasks. Every re-drive locks these first."""
     numbers = sorted(set(run_ids))
     if not numbers and not task_ids:
         return []
-    return list(await session.fetch(_HOLD_RUN_LETTERS, numbers, tenant_id, list(task_ids)))
+    return list(await commands_sql.hold_run_letters(session, numbers, tenant_id, list(task_ids)))
 
 
 async def dispatch_run(
@@ -101,7 +95,7 @@ async def dispatch_run(
     tenant_id: int,
     run_id: int,
     letters: Sequence[DeadLetter],
-    held: Sequence[Any],
+    held: Sequence[commands_sql.HoldRunLettersRow],
     by: RequeueRequest,
     *,
     only: str | None = None,
@@ -128,37 +122,39 @@ async def dispatch_run(
     )
     going = [letter for letter in letters if letter.node_no in done.numbers]
     given = {letter.dead_letter_id for letter in letters}
-    told = [
-        row for row in waiting(held, run_id) if row["node_no"] in done.numbers and row["dead_letter_id"] not in given
-    ]
-    await request(session, [row["dead_letter_id"] for row in told if row["state"] == DeadLetterState.OPEN], by)
-    others = letters_of(row for row in told if done.keeps(run_id, row["node_no"], row["task_id"]))
+    told = [row for row in waiting(held, run_id) if row.node_no in done.numbers and row.dead_letter_id not in given]
+    await request(session, [row.dead_letter_id for row in told if row.state == DeadLetterState.OPEN], by)
+    others = letters_of(row for row in told if done.keeps(run_id, row.node_no, row.task_id))
     marked = await mark(session, [*going, *others], by)
     return Dispatched(marked, len(going) + len(others), done.notifications), done
 
 
-def waiting(held: Iterable[Any], run_id: int) -> list[Any]:
+def waiting(held: Iterable[commands_sql.HoldRunLettersRow], run_id: int) -> list[Any]:
     """Return the dead letters of one run that are open or requested."""
     states = (DeadLetterState.OPEN, DeadLetterState.RETRY_REQUESTED)
-    return [row for row in held if row["run_id"] == run_id and row["state"] in states]
+    return [row for row in held if row.run_id == run_id and row.state in states]
 
 
 async def mark(
-    session: Session, letters: Sequence[DeadLetter], by: RequeueRequest, statement: str = _MARK_DISPATCHED
+    session: Session, letters: Sequence[DeadLetter], by: RequeueRequest, *, is_requested: bool = True
 ) -> list[DeadLetter]:
-    """Count one more dispatch on locked dead letters, and store the backoff that follows it. Return those marked."""
+    """Count one more dispatch on locked dead letters, and store the backoff that follows it. Return those marked.
+
+    With `is_requested` False, the same statement also records the request.
+    """
     if not letters:
         return []
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
     ids = [letter.dead_letter_id for letter in letters]
     who = (by.actor, by.reason, by.campaign_id)
-    marked = {row["dead_letter_id"] for row in await session.fetch(statement, ids, pauses, *who)}
+    statement = sweep_sql.mark_dispatched if is_requested else sweep_sql.send_letters
+    marked = set(await statement(session, ids, pauses, *who))
     return [letter for letter in letters if letter.dead_letter_id in marked]
 
 
 async def request(session: Session, dead_letter_ids: Sequence[int], by: RequeueRequest) -> int:
     """Request a retry of dead letters that are open or ignored. Return how many changed."""
-    return len(await session.fetch(_REQUEST_LETTERS, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max))
+    return len(await sweep_sql.request_letters(session, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max))
 
 
 async def redrive_task(
@@ -175,60 +171,58 @@ async def redrive_task(
         return None
     dead, held, newest = found.row, found.held, found.newest
     # Without an unresolved dead letter (the last one was marked resolved), the task itself is run again.
-    chosen = DeadLetter(0, task_id, 0, "", dead["node_no"]) if newest is None else await _requested(session, newest, by)
-    if dead["run_id"] is None:
+    chosen = DeadLetter(0, task_id, 0, "", dead.node_no) if newest is None else await _requested(session, newest, by)
+    if dead.run_id is None:
         done = await dispatch_tasks(session, tenant_id, [chosen], by)
         if not done.tasks:
             return None
     else:
         try:
-            done, redriven = await dispatch_run(session, catalog, tenant_id, dead["run_id"], [chosen], held, by)
+            done, redriven = await dispatch_run(session, catalog, tenant_id, dead.run_id, [chosen], held, by)
         except Conflict as error:
-            place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
-            raise with_its_run(task_id, place is not None and place["is_canceled"], error.detail) from error
-        if dead["node_no"] not in redriven.numbers:
-            raise with_its_run(task_id, False, f"Other items of its node in run {dead['run_id']} are under way.")
-    letter_id = None if newest is None else newest["dead_letter_id"]
-    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.notifications, letter_id)
+            place = await commands_sql.dead_task(session, task_id, tenant_id)
+            raise with_its_run(task_id, place is not None and place.is_canceled, error.detail) from error
+        if dead.node_no not in redriven.numbers:
+            raise with_its_run(task_id, False, f"Other items of its node in run {dead.run_id} are under way.")
+    letter_id = None if newest is None else newest.dead_letter_id
+    return Requeued(task_id, dead.attempt + 1, dead.generation + 1, done.notifications, letter_id)
 
 
 class LockedDeadTask(msgspec.Struct, frozen=True):
     """A task that failed for good, with its unresolved dead letters and those of its run (`held`), all locked."""
 
-    row: Any
-    held: list[Any]
-    letters: list[Any]
+    row: commands_sql.DeadTaskRow
+    held: list[commands_sql.HoldRunLettersRow]
+    letters: list[commands_sql.LockTaskLettersRow]
 
     @property
-    def newest(self) -> Any:
+    def newest(self) -> commands_sql.LockTaskLettersRow | None:
         return self.letters[-1] if self.letters else None
 
 
 async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, task_id: int) -> LockedDeadTask | None:
     """Lock the dead letters of a failed task. Return None if it has not failed for good; `Conflict` if its run was
     canceled."""
-    place = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
+    place = await commands_sql.dead_task(session, task_id, tenant_id)
     held = (
-        []
-        if place is None or place["run_id"] is None
-        else await lock_run_dead_letters(session, tenant_id, [place["run_id"]])
+        [] if place is None or place.run_id is None else await lock_run_dead_letters(session, tenant_id, [place.run_id])
     )
-    letters = await session.fetch(_LOCK_TASK_LETTERS, task_id, tenant_id)
+    letters = await commands_sql.lock_task_letters(session, task_id, tenant_id)
     # Another transaction may have requeued the task while this one waited for the locks.
-    dead = await session.fetchrow(_DEAD_TASK, task_id, tenant_id)
-    if dead is None or dead["state"] != "f":
+    dead = await commands_sql.dead_task(session, task_id, tenant_id)
+    if dead is None or dead.state != "f":
         return None
-    if dead["is_canceled"]:
-        raise with_its_run(task_id, True, f"Run {dead['run_id']} was canceled.")
+    if dead.is_canceled:
+        raise with_its_run(task_id, True, f"Run {dead.run_id} was canceled.")
     return LockedDeadTask(dead, held, list(letters))
 
 
-async def _requested(session: Session, row: Any, by: RequeueRequest) -> DeadLetter:
-    is_reset = row["state"] == DeadLetterState.IGNORED
-    if row["state"] in (DeadLetterState.OPEN, DeadLetterState.IGNORED):
-        await request(session, [row["dead_letter_id"]], by)
-    dispatches = 0 if is_reset else row["dispatches"]
-    return DeadLetter(row["dead_letter_id"], row["task_id"], dispatches, row["state"], row["node_no"])
+async def _requested(session: Session, row: commands_sql.LockTaskLettersRow, by: RequeueRequest) -> DeadLetter:
+    is_reset = row.state == DeadLetterState.IGNORED
+    if row.state in (DeadLetterState.OPEN, DeadLetterState.IGNORED):
+        await request(session, [row.dead_letter_id], by)
+    dispatches = 0 if is_reset else row.dispatches
+    return DeadLetter(row.dead_letter_id, row.task_id, dispatches, row.state, row.node_no)
 
 
 def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
@@ -241,7 +235,9 @@ def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
     )
 
 
-def letters_of(rows: Iterable[Any]) -> list[DeadLetter]:
+LockedRow = campaigns_sql.TakeCampaignLettersRow | sweep_sql.LockLettersRow | sweep_sql.LockRunLettersRow
+
+
+def letters_of(rows: Iterable[LockedRow]) -> list[DeadLetter]:
     """Convert locked rows to dead letters."""
-    names = ("dead_letter_id", "task_id", "dispatches", "state", "node_no")
-    return [DeadLetter(*(row[name] for name in names)) for row in rows]
+    return [DeadLetter(row.dead_letter_id, row.task_id, row.dispatches, row.state, row.node_no) for row in rows]

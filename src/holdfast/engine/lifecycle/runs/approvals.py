@@ -7,8 +7,6 @@ until it does. A node that runs again needs a new approval.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from holdfast.codec import json_codec
@@ -27,12 +25,8 @@ from holdfast.engine.queries.runs import no_node
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_LOCK_RUN = sql("lock_run")
-_STANDING = sql("approval_standing")
-_SEND_SIGNAL = sql("send_signal")
-_READ_SIGNAL = sql("read_signal")
+from holdfast.store.sql.flows import runs as runs_sql
+from holdfast.store.sql.flows import signals as signals_sql
 
 _NODE_WORDS = {**ENDS, "k": "skipped", "u": "not run: an upstream failed"}
 
@@ -64,19 +58,19 @@ async def answer_approval(
     said = {"approved": is_given, "by": actor, "comment": reason}
     payload = json_codec.encode(said, bytes_max=bounds.INPUT_BYTES_MAX, what="input")
     async with database.transaction() as session:
-        found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+        found = await runs_sql.lock_run(session, run_id, tenant_id)
         if found is None:
             raise no_run(run_id)
-        await catalog.flows.learn([found["snapshot_id"]], session)
-        plan = catalog.flows.snapshot(found["snapshot_id"]).plan
+        await catalog.flows.learn([found.snapshot_id], session)
+        plan = catalog.flows.snapshot(found.snapshot_id).plan
         node_no = plan.number.get(name)
         if node_no is None:
             raise no_node(run_id, name, list(plan.number))
         key = _key_of(run_id, plan.nodes[node_no])
-        standing = await session.fetchrow(_STANDING, run_id, node_no, tenant_id, key)
+        standing = await signals_sql.approval_standing(session, run_id, node_no, tenant_id, key)
         _require_open(run_id, name, found, standing)
-        signal_id = await session.fetchval(_SEND_SIGNAL, tenant_id, key, run_id, actor, payload)
-        is_early = standing["state"] != "w"
+        signal_id = await signals_sql.send_signal(session, tenant_id, key, run_id, actor, payload)
+        is_early = standing.state != "w"
         notifications = NO_NOTIFICATIONS
         if not is_early:
             [run] = await lock_runs(session, catalog, [run_id])
@@ -102,20 +96,20 @@ def _key_of(run_id: int, node: Node) -> str:
     return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
 
 
-def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
+def _require_open(run_id: int, name: str, run: runs_sql.LockRunRow, standing: signals_sql.ApprovalStandingRow) -> None:
     """Raise `Conflict` for an answer that comes second or too late, with the reason that is closest to the node."""
     code, why = "", ""
-    if standing["is_answered"]:
-        said = json_codec.decode(standing["payload"])
+    if standing.is_answered:
+        said = json_codec.decode(standing.payload or b"null")
         is_given = isinstance(said, dict) and said.get("approved") is True
-        who = standing["actor"] or "somebody"
+        who = standing.actor or "somebody"
         code, why = "approval_answered", f"{who} {'approved' if is_given else 'rejected'} it already"
-    elif standing["is_overdue"]:
+    elif standing.is_overdue:
         code, why = "approval_overdue", "its time is over"
-    elif standing["state"] in _NODE_WORDS:
-        code, why = "approval_over", f"it is {_NODE_WORDS[standing['state']]} already"
-    elif run["state"] != "o" or run["is_canceled"]:
-        code, why = "run_not_open", f"the run is {ENDS.get(run['state'], 'being canceled')}"
+    elif standing.state in _NODE_WORDS:
+        code, why = "approval_over", f"it is {_NODE_WORDS[standing.state]} already"
+    elif run.state != "o" or run.is_canceled:
+        code, why = "run_not_open", f"the run is {ENDS.get(run.state, 'being canceled')}"
     if code:
         raise Conflict(
             f"The approval of {name} of run {run_id} cannot be answered: {why}.",
@@ -127,9 +121,16 @@ def _require_open(run_id: int, name: str, run: Any, standing: Any) -> None:
 
 
 async def _end(
-    session: Session, catalog: Catalog, run: LockedRun, node_no: int, standing: Any, signal_id: int
+    session: Session,
+    catalog: Catalog,
+    run: LockedRun,
+    node_no: int,
+    standing: signals_sql.ApprovalStandingRow,
+    signal_id: int,
 ) -> Notifications:
-    run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=standing["attempt"], generation=standing["generation"])
+    run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=standing.attempt, generation=standing.generation)
     run.left += 1
-    run.ends.append(await take(session, run, node_no, await session.fetchrow(_READ_SIGNAL, signal_id, run.row.run_id)))
+    signal = await signals_sql.read_signal(session, signal_id, run.row.run_id)
+    assert signal is not None, "it was just sent"
+    run.ends.append(await take(session, run, node_no, signal))
     return await advance(session, catalog, [run])

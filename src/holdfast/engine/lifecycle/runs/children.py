@@ -9,6 +9,7 @@ failed because of it is repaired.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.codec import json_codec
@@ -31,17 +32,9 @@ from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_BEGIN_CHILD = sql("begin_child")
-_UNANSWERED = sql("unanswered_children")
-_ANSWER_CHILD = sql("answer_child")
-_WAITING_CHILD = sql("waiting_child")
-_FAILED_FOR_CHILD = sql("failed_for_child")
-_KEPT_CHILD = sql("kept_child")
-_WANTED_CHILDREN = sql("wanted_children")
-_UNWANT_CHILD = sql("unwant_child")
-_LOCK_RUN = sql("lock_run")
+from holdfast.store.sql.dead_letters import commands as commands_sql
+from holdfast.store.sql.flows import runs as runs_sql
+from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
 ANSWERS_BATCH = 100
 MENDER = "holdfast:sub-flow"
@@ -72,61 +65,73 @@ async def begin_child(
 async def _wait_for(session: Session, run: LockedRun, node_no: int, child_id: int) -> None:
     row = run.progress.mark(node_no, "s")
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
-    await session.fetch(_BEGIN_CHILD, *where, child_id)
+    await taskless_nodes_sql.begin_child(session, *where, child_id)
 
 
 async def go_on(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[bool, End | None]:
     """Let a reset node continue with its child run. Return whether it has one, and the node's end if the child has
     ended."""
     generation = run.progress.rows[node_no].generation if node_no in run.progress.rows else 1
-    kept = await session.fetchrow(_KEPT_CHILD, run.row.run_id, node_no, generation) if generation > 1 else None
+    kept = await taskless_nodes_sql.kept_child(session, run.row.run_id, node_no, generation) if generation > 1 else None
     if kept is None:
         return False, None
-    if kept["state"] != "o" and not kept["is_wanted"]:
-        return True, await _node_end(session, catalog, run, node_no, kept["run_id"], kept, leaving=FRESH)
-    await _wait_for(session, run, node_no, kept["run_id"])
+    if kept.state != "o" and not kept.is_wanted:
+        return True, await _node_end(session, catalog, run, node_no, kept.run_id, kept, leaving=FRESH)
+    await _wait_for(session, run, node_no, kept.run_id)
     return True, None
 
 
 async def answer_once(database: Database, catalog: Catalog, *, limit: int = ANSWERS_BATCH) -> Notifications:
     """Apply the ends of at most `limit` child runs to their parents."""
 
-    async def answer(session: Session, row: Any) -> Notifications:
-        return await _answer(session, catalog, row["run_id"], row["parent_run_id"], row["tenant_id"])
+    async def answer(session: Session, row: taskless_nodes_sql.UnansweredChildrenRow) -> Notifications:
+        return await _answer(session, catalog, row.run_id, row.parent_run_id, row.tenant_id)
 
-    return await for_each_row(database, _UNANSWERED, limit=limit, what="answer", work=answer)
+    return await for_each_row(
+        database,
+        partial(taskless_nodes_sql.unanswered_children, database),
+        limit=limit,
+        what="answer",
+        work=answer,
+    )
 
 
 async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: int, tenant_id: int) -> Notifications:
     held = await lock_run_dead_letters(session, tenant_id, [parent_id])
-    parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
-    answer = await session.fetchrow(_ANSWER_CHILD, child_id)
-    if answer is None or parent is None or answer["is_replaced"]:
+    parent = await runs_sql.lock_run(session, parent_id, tenant_id)
+    answer = await taskless_nodes_sql.answer_child(session, child_id)
+    if answer is None or parent is None or answer.is_replaced:
         return NO_NOTIFICATIONS
-    node_no = answer["parent_node"]
-    waiting = await session.fetchrow(_WAITING_CHILD, parent_id, node_no, child_id)
+    node_no = answer.parent_node
+    waiting = await taskless_nodes_sql.waiting_child(session, parent_id, node_no, child_id)
     if waiting is None:
         return await _mend(session, catalog, parent, node_no, child_id, answer, held)
     [run] = await lock_runs(session, catalog, [parent_id])
-    run.progress.rows[node_no] = NodeRow(node_no, "s", attempt=waiting["attempt"], generation=waiting["generation"])
+    run.progress.rows[node_no] = NodeRow(node_no, "s", attempt=waiting.attempt, generation=waiting.generation)
     run.left += 1
     run.ends.append(await _node_end(session, catalog, run, node_no, child_id, answer, leaving=("s",)))
     return await advance(session, catalog, [run])
 
 
 async def _mend(
-    session: Session, catalog: Catalog, parent: Any, node_no: int, child_id: int, answer: Any, held: Sequence[Any]
+    session: Session,
+    catalog: Catalog,
+    parent: runs_sql.LockRunRow,
+    node_no: int,
+    child_id: int,
+    answer: taskless_nodes_sql.AnswerChildRow,
+    held: Sequence[commands_sql.HoldRunLettersRow],
 ) -> Notifications:
     """Complete the failed node of a child run that completed after all, by a re-drive of its own.
 
     The nodes downstream of it run again, after the pause if the parent is paused. The parent and its dead letters are
     locked.
     """
-    parent_id, tenant_id = parent["run_id"], parent["tenant_id"]
-    if answer["state"] != "c" or await session.fetchrow(_FAILED_FOR_CHILD, parent_id, node_no, child_id) is None:
+    parent_id, tenant_id = parent.run_id, parent.tenant_id
+    if answer.state != "c" or await taskless_nodes_sql.failed_for_child(session, parent_id, node_no, child_id) is None:
         return NO_NOTIFICATIONS
-    await catalog.flows.learn([parent["snapshot_id"]], session)
-    name = catalog.flows.snapshot(parent["snapshot_id"]).plan.names[node_no]
+    await catalog.flows.learn([parent.snapshot_id], session)
+    name = catalog.flows.snapshot(parent.snapshot_id).plan.names[node_no]
     by = RequeueRequest(MENDER, f"run {child_id} completed", lifts_pause=False)
     try:
         _, done = await dispatch_run(session, catalog, tenant_id, parent_id, [], held, by, only=name)
@@ -144,25 +149,27 @@ async def retry_children_once(database: Database, catalog: Catalog, *, limit: in
     the node.
     """
 
-    async def again(session: Session, row: Any) -> Notifications:
-        child_id, parent_id, tenant_id = row["run_id"], row["parent_run_id"], row["tenant_id"]
+    async def again(session: Session, row: taskless_nodes_sql.WantedChildrenRow) -> Notifications:
+        child_id, parent_id, tenant_id = row.run_id, row.parent_run_id, row.tenant_id
         held = await lock_run_dead_letters(session, tenant_id, [child_id])
-        parent = await session.fetchrow(_LOCK_RUN, parent_id, tenant_id)
-        found = await session.fetchrow(_LOCK_RUN, child_id, tenant_id)
-        if found is None or not found["is_wanted"]:
+        parent = await runs_sql.lock_run(session, parent_id, tenant_id)
+        found = await runs_sql.lock_run(session, child_id, tenant_id)
+        if found is None or not found.is_wanted:
             return NO_NOTIFICATIONS
         by = RequeueRequest(MENDER, f"run {parent_id} is run again")
         try:
-            if parent is None or parent["is_canceled"]:
+            if parent is None or parent.is_canceled:
                 raise Conflict("Nobody waits for it any more.", code="run_not_open")
             _, done = await dispatch_run(session, catalog, tenant_id, child_id, [], held, by)
         except Conflict:
-            await session.fetch(_UNWANT_CHILD, child_id)
+            await taskless_nodes_sql.unwant_child(session, child_id)
             return Notifications(set(), [], [child_id])
         await audit(session, tenant_id, [retried(child_id, done)], actor=by.actor, reason=by.reason)
         return done.notifications
 
-    return await for_each_row(database, _WANTED_CHILDREN, limit=limit, what="retry", work=again)
+    return await for_each_row(
+        database, partial(taskless_nodes_sql.wanted_children, database), limit=limit, what="retry", work=again
+    )
 
 
 async def _node_end(
@@ -171,18 +178,18 @@ async def _node_end(
     run: LockedRun,
     node_no: int,
     child_id: int,
-    answer: Any,
+    answer: taskless_nodes_sql.AnswerChildRow | taskless_nodes_sql.KeptChildRow,
     *,
     leaving: tuple[str, ...],
 ) -> End:
     """End a node as its child run ended, with the output of the flow."""
-    if answer["state"] == "x":
+    if answer.state == "x":
         return await end_taskless(session, run, node_no, TaskState.CANCELED, leaving)
-    if answer["state"] == "f":
+    if answer.state == "f":
         message = f"Run {child_id} of flow {run.snapshot.plan.nodes[node_no].action} failed."
         return await fail_taskless(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message, parks=False)
     try:
-        output = await run_output(session, catalog, child_id, answer["snapshot_id"])
+        output = await run_output(session, catalog, child_id, answer.snapshot_id)
         encoded = json_codec.encode(output, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="output")
     except Invalid as error:
         return await fail_taskless(session, run, node_no, leaving, code=error.code, message=str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from holdfast.core.values.bounds import no_run
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.dispatch_transaction import RETRY, dispatch_transaction
 from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_effects
-from holdfast.engine.for_each_row import Pages, all_in_turn, apart
+from holdfast.engine.for_each_row import all_in_turn, apart
 from holdfast.engine.idempotency import IdempotentRequest
 from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, lock_run_dead_letters
 from holdfast.engine.lifecycle.runs.items import drop_items
@@ -29,15 +30,8 @@ from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_LOCK_RUN = sql("lock_run")
-_SEE_RUN = sql("see_run")
-_CANCEL_RUN = sql("cancel_run")
-_CANCEL_WAITS = sql("cancel_waits")
-_CANCELING_RUNS = sql("canceling_runs")
-_CHILDREN_TO_CANCEL = sql("children_to_cancel")
-_TASKS_TO_CANCEL = sql("run_tasks_to_cancel")
+from holdfast.store.sql.flows import run_commands as run_commands_sql
+from holdfast.store.sql.flows import runs as runs_sql
 
 CANCEL_BATCH = 1_000
 RUNS_BATCH = 100
@@ -88,28 +82,26 @@ async def cancel_run_in(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, actor: str, reason: str
 ) -> CanceledRun | None:
     """Cancel a run in the caller's transaction, which also audits it. Return None if there is no run to cancel."""
-    found = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
-    done = None if found is None else await session.fetchrow(_CANCEL_RUN, run_id, actor, reason)
+    found = await runs_sql.lock_run(session, run_id, tenant_id)
+    if found is None:
+        return None
+    done = await run_commands_sql.cancel_run(session, run_id, actor, reason)
     if done is None:
         return None
-    before = {"state": "paused" if found["is_paused"] else "open", "active": found["active"]}
-    change = run_change("run.cancel", run_id, before, {"state": "canceling" if found["active"] else "canceled"})
-    if is_open := done["state"] == "o":
+    before = {"state": "paused" if found.is_paused else "open", "active": found.active}
+    change = run_change("run.cancel", run_id, before, {"state": "canceling" if found.active else "canceled"})
+    if is_open := done.state == "o":
         notifications = await _cancel_nodes(session, catalog, run_id)
     else:
-        notifications = Notifications(
-            set(), [run_id] if done["is_awaited"] else [], [run_id] if done["has_parent"] else []
-        )
-    return CanceledRun(
-        run_id=run_id, nodes=found["nodes"], has_tasks=is_open, change=change, notifications=notifications
-    )
+        notifications = Notifications(set(), [run_id] if done.is_awaited else [], [run_id] if done.has_parent else [])
+    return CanceledRun(run_id=run_id, nodes=found.nodes, has_tasks=is_open, change=change, notifications=notifications)
 
 
 async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> Notifications:
     """End the waiting nodes of a canceled run, and drop the items that have not been released."""
     runs = await lock_runs(session, catalog, [run_id])
     for run in runs:
-        run.ends = [(row["node_no"], TaskState.CANCELED) for row in await session.fetch(_CANCEL_WAITS, run_id)]
+        run.ends = [(row.node_no, TaskState.CANCELED) for row in await run_commands_sql.cancel_waits(session, run_id)]
         run.left = len(run.ends)
         await drop_items(session, catalog, run)
     return await advance(session, catalog, runs)
@@ -127,7 +119,9 @@ async def cancel_tasks(
 ) -> Notifications:
     """Cancel the tasks of a canceled run, batch by batch."""
     everything = NO_NOTIFICATIONS
-    while task_ids := [row[0] for row in await database.fetch(_TASKS_TO_CANCEL, run_id, nodes, CANCEL_BATCH)]:
+    while task_ids := [
+        row[0] for row in await run_commands_sql.run_tasks_to_cancel(database, run_id, nodes, CANCEL_BATCH)
+    ]:
         async with database.transaction() as session:
             done = await cancel_in(
                 session, catalog, tenant_id, task_ids, grace_seconds=grace_seconds, reason=reason, actor=actor
@@ -142,25 +136,30 @@ async def finish_cancels_once(database: Database, catalog: Catalog, *, grace_sec
     """Cancel what canceled runs started: child runs, and tasks that a crash left out."""
     everything = NO_NOTIFICATIONS
 
-    async def tell(row: Any) -> None:
+    async def tell(row: run_commands_sql.CancelingRunsRow) -> None:
         nonlocal everything
-        who = (row["canceled_by"] or "", row["cancel_reason"] or "", grace_seconds)
+        who = (row.canceled_by or "", row.cancel_reason or "", grace_seconds)
         async with database.transaction() as session:
-            ended = await _cancel_nodes(session, catalog, row["run_id"])
-        done = await cancel_tasks(database, catalog, row["tenant_id"], row["run_id"], row["nodes"], *who)
+            ended = await _cancel_nodes(session, catalog, row.run_id)
+        done = await cancel_tasks(database, catalog, row.tenant_id, row.run_id, row.nodes, *who)
         everything = everything.and_(ended).and_(done)
 
-    pages = Pages(_CANCELING_RUNS, number="run_id", limit=RUNS_BATCH)
-    await all_in_turn(database, pages, tell, what="cancel")
-    for row in await database.fetch(_CHILDREN_TO_CANCEL, RUNS_BATCH):
+    await all_in_turn(
+        partial(run_commands_sql.canceling_runs, database),
+        tell,
+        number=lambda row: row.run_id,
+        limit=RUNS_BATCH,
+        what="cancel",
+    )
+    for row in await run_commands_sql.children_to_cancel(database, RUNS_BATCH):
         with apart("cancel", row), suppress(Conflict):
             done = await cancel_run(
                 database,
                 catalog,
-                row["tenant_id"],
-                row["run_id"],
-                actor=row["canceled_by"] or ACTOR,
-                reason=row["cancel_reason"] or "",
+                row.tenant_id,
+                row.run_id,
+                actor=row.canceled_by or ACTOR,
+                reason=row.cancel_reason or "",
                 grace_seconds=grace_seconds,
             )
             everything = everything.and_(done)
@@ -234,10 +233,10 @@ def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, 
 
 async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
     """Build the error for a run that cannot be paused, resumed or canceled."""
-    row = await database.fetchrow(_SEE_RUN, run_id, tenant_id)
+    row = await runs_sql.see_run(database, run_id, tenant_id)
     if row is None:
         return no_run(run_id)
-    now = ENDS.get(row["state"]) or (
-        "being canceled" if row["is_canceled"] else "paused already" if row["is_paused"] else "not paused"
+    now = ENDS.get(row.state) or (
+        "being canceled" if row.is_canceled else "paused already" if row.is_paused else "not paused"
     )
     return Conflict(f"Run {run_id} cannot be {word}: it is {now}.", code="run_not_open", run_id=str(run_id))

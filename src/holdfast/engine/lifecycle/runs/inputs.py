@@ -34,9 +34,7 @@ from holdfast.engine.lifecycle.runs.outputs import (
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_NODE_ITEMS = sql("node_items")
+from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
 log = logging.getLogger("holdfast.exchange")
 
@@ -136,7 +134,7 @@ async def _mapped(
         return {}
     found = {}
     columns = ([run_id for run_id, _ in asked], [node_no for _, node_no in asked])
-    for run_id, node_no, first_id in await session.fetch(_NODE_ITEMS, *columns):
+    for run_id, node_no, first_id in await taskless_nodes_sql.node_items(session, *columns):
         values = runs[run_id]
         over = values.plan.nodes[node_no].map_over or ""
         found[run_id, node_no] = MappedNode(first_id, over, _resolve(values, node_no))

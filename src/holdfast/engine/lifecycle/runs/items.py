@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.core.tasks.states import ENDS, TaskState
@@ -16,17 +17,7 @@ from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
 from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_TAKE_SPAN = sql("take_span")
-_BEGIN_ITEMS = sql("begin_items")
-_KEPT_ITEMS = sql("kept_items")
-_RETRY_ITEMS = sql("retry_items")
-_COUNT_ITEMS = sql("count_items")
-_RELEASE_ITEMS = sql("release_items")
-_FURTHER_ITEMS = sql("further_items")
-_UNRELEASED = sql("unreleased_items")
-_STALLED = sql("stalled_items")
+from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
 RUNS_BATCH = 100
 LOOK_ITEMS = 100
@@ -42,15 +33,23 @@ async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_n
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
     # Read from the database, not passed as an argument: a node that was held back begins in a later transaction than
     # its reset.
-    kept = await session.fetchrow(_KEPT_ITEMS, run.row.run_id, node_no, row.generation) if row.generation > 1 else None
-    if kept is not None and kept["items"] == count and await session.fetch(_RETRY_ITEMS, *where, row.attempt, *kept):
+    kept = (
+        await taskless_nodes_sql.kept_items(session, run.row.run_id, node_no, row.generation)
+        if row.generation > 1
+        else None
+    )
+    if (
+        kept is not None
+        and kept.items == count
+        and await taskless_nodes_sql.retry_items(session, *where, row.attempt, *kept)
+    ):
         await _let_go(session, catalog, run, node_no)
         return
     rules = await _rules(session, catalog, run, node_no)
     limit = snapshot.plan.nodes[node_no].concurrency
-    first_id = await session.fetchval(_TAKE_SPAN, count)
+    first_id = await taskless_nodes_sql.take_span(session, count)
     at_once = count if limit is None else min(limit, count)
-    await session.fetch(_BEGIN_ITEMS, *where, first_id, count, at_once, *rules, row.attempt)
+    await taskless_nodes_sql.begin_items(session, *where, first_id, count, at_once, *rules, row.attempt)
     run.lanes.add(snapshot.lane_ids[node_no])
 
 
@@ -59,40 +58,45 @@ async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: i
 
     Each query begins where the last one ended, so together they read every item once.
     """
-    lane_id, *rules = await _rules(session, catalog, run, node_no)
+    lane_id, policy_id, priority, max_retries, max_losses = await _rules(session, catalog, run, node_no)
+    rules = (policy_id, priority, max_retries, max_losses)
     limit = run.snapshot.plan.nodes[node_no].concurrency or EVERY
     where = (run.row.run_id, node_no, limit, run.row.tenant_id)
     has_more = True
     while has_more:
-        went = await session.fetchrow(_FURTHER_ITEMS, *where, lane_id, *rules, LOOK_ITEMS)
-        has_more = went is not None and went["has_more"]
-        if went is not None and went["items"]:
+        went = await taskless_nodes_sql.further_items(session, *where, lane_id, *rules, LOOK_ITEMS)
+        has_more = went is not None and went.has_more
+        if went is not None and went.items:
             run.lanes.add(lane_id)
 
 
 async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Release items that a pause held back."""
-    for row in await session.fetch(_UNRELEASED, run.row.run_id):
-        await _let_go(session, catalog, run, row["node_no"])
+    for row in await taskless_nodes_sql.unreleased_items(session, run.row.run_id):
+        await _let_go(session, catalog, run, row.node_no)
 
 
 async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Drop the unreleased items of a canceled run, and end nodes that have no running item left."""
-    if nodes := [(run.row.run_id, row["node_no"]) for row in await session.fetch(_UNRELEASED, run.row.run_id)]:
+    if nodes := [
+        (run.row.run_id, row.node_no) for row in await taskless_nodes_sql.unreleased_items(session, run.row.run_id)
+    ]:
         await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
 
 
 async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> Notifications:
     """Release items of re-driven runs that no other transaction has released; at most `limit` runs."""
 
-    async def move(session: Session, row: Any) -> Notifications:
-        runs = await lock_runs(session, catalog, [row["run_id"]])
+    async def move(session: Session, row: taskless_nodes_sql.StalledItemsRow) -> Notifications:
+        runs = await lock_runs(session, catalog, [row.run_id])
         for run in runs:
             if not (run.row.is_paused or run.row.is_canceled):
                 await let_items_go(session, catalog, run)
         return Notifications(set[int]().union(*(run.lanes for run in runs)), [], [])
 
-    return await for_each_row(database, _STALLED, limit=limit, what="items", work=move)
+    return await for_each_row(
+        database, partial(taskless_nodes_sql.stalled_items, database), limit=limit, what="items", work=move
+    )
 
 
 async def count_items(
@@ -111,8 +115,8 @@ async def _count(
     nodes: Sequence[tuple[int, int]],
     tally: Counter[tuple[int, int, TaskState]],
 ) -> None:
-    rows = await session.fetch(
-        _COUNT_ITEMS,
+    rows = await taskless_nodes_sql.count_items(
+        session,
         [run_id for run_id, _ in nodes],
         [node_no for _, node_no in nodes],
         [sum(tally[*node, state] for state in ENDS.values()) for node in nodes],
@@ -123,29 +127,31 @@ async def _count(
     )
     further: list[tuple[Any, ...]] = []
     for row in rows:
-        run = by_id[row["run_id"]]
-        if row["state"] != "m":
-            run.ends.append((row["node_no"], ENDS[row["state"]]))
+        run = by_id[row.run_id]
+        if row.state != "m":
+            run.ends.append((row.node_no, ENDS[row.state]))
             run.left += 1
-        elif row["is_canceled"] or row["is_paused"]:
+        elif row.is_canceled or row.is_paused:
             continue
-        elif row["items_after"] is None:
+        elif row.items_after is None:
             further += await _next_items(session, catalog, run, row)
-        elif row["items_after"] < row["items"]:
-            await _let_go(session, catalog, run, row["node_no"])
+        elif row.items_after < row.items:
+            await _let_go(session, catalog, run, row.node_no)
     if further:
-        await session.fetch(_RELEASE_ITEMS, *(list(column) for column in zip(*further, strict=True)))
+        await taskless_nodes_sql.release_items(session, *(list(column) for column in zip(*further, strict=True)))
 
 
-async def _next_items(session: Session, catalog: Catalog, run: LockedRun, row: Any) -> list[tuple[Any, ...]]:
+async def _next_items(
+    session: Session, catalog: Catalog, run: LockedRun, row: taskless_nodes_sql.CountItemsRow
+) -> list[tuple[Any, ...]]:
     """Return the items that replace ended ones, where the node limits how many run concurrently."""
-    node_no = row["node_no"]
-    if row["was_next"] == row["items_next"]:
+    node_no = row.node_no
+    if row.was_next == row.items_next:
         return []
     lane_id, policy_id, priority, *budget = await _rules(session, catalog, run, node_no)
-    rules = (run.row.tenant_id, lane_id, policy_id, priority, *budget, row["generation"], run.row.run_id, node_no)
+    rules = (run.row.tenant_id, lane_id, policy_id, priority, *budget, row.generation, run.row.run_id, node_no)
     run.lanes.add(lane_id)
-    return [(row["items_first"] + i, *rules) for i in range(row["was_next"], row["items_next"])]
+    return [(row.items_first + i, *rules) for i in range(row.was_next, row.items_next)]
 
 
 async def _rules(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[int, int, int, int, int]:

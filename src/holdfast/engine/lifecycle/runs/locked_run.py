@@ -12,9 +12,7 @@ from holdfast.core.tasks.states import TaskState
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_LOCK_RUNS = sql("lock_runs")
+from holdfast.store.sql.flows import runs as runs_sql
 
 
 class RunRow(msgspec.Struct, frozen=True, gc=False):
@@ -122,7 +120,7 @@ class LockedRun:
 
 async def lock_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> list[LockedRun]:
     """Lock open runs, in the global lock order."""
-    return await locked(session, catalog, await session.fetch(_LOCK_RUNS, list(run_ids)))
+    return await locked(session, catalog, await runs_sql.lock_runs(session, list(run_ids)))
 
 
 async def locked(session: Session, catalog: Catalog, found: Iterable[Sequence[Any]]) -> list[LockedRun]:

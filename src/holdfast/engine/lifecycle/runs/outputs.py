@@ -15,12 +15,7 @@ from holdfast.engine.leases import Report, Settled
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.run_inputs import Started
-from holdfast.store.statements import sql
-
-_READ_RUNS = sql("read_runs")
-_READ_NODES = sql("read_nodes")
-_READ_OUTPUTS = sql("read_outputs")
-_READ_SPECIAL_OUTPUTS = sql("read_special_outputs")
+from holdfast.store.sql.flows import runs as runs_sql
 
 _FIRST_GENERATION = 1
 
@@ -89,8 +84,8 @@ async def values_of(session: Session, catalog: Catalog, run_id: int, upstreams: 
 
 async def read_runs(session: Session, catalog: Catalog, run_ids: Iterable[int]) -> dict[int, RunValues]:
     """Read the inputs of runs, and load the flow snapshots that they execute."""
-    rows = await session.fetch(_READ_RUNS, list(run_ids))
-    await catalog.flows.learn({row["snapshot_id"] for row in rows}, session)
+    rows = await runs_sql.read_runs(session, list(run_ids))
+    await catalog.flows.learn({row.snapshot_id for row in rows}, session)
     found = {}
     for run_id, snapshot_id, generation, encoded, tags in rows:
         started = Started(snapshot_id, json_codec.decode(encoded), tags)
@@ -112,14 +107,15 @@ async def read_outputs(session: Session, runs: Mapping[int, RunValues], asked: C
     found = 0
     if tasks:
         generations = await _generations(session, runs, tasks.values())
-        for task_id, generation, output in await session.fetch(_READ_OUTPUTS, list(tasks)):
+        for task_id, generation, output in await runs_sql.read_outputs(session, list(tasks)):
             node = tasks[task_id]
             if generation == generations.get(node, _FIRST_GENERATION):
                 _keep(runs[node[0]], node[1], output)
                 found += 1
     if special:
-        for run_id, node_no, output, items in await session.fetch(_READ_SPECIAL_OUTPUTS, *_columns(special)):
-            gathered = output if items is None else b"[" + b",".join(one or b"null" for one in items) + b"]"
+        for run_id, node_no, own, items in await runs_sql.read_special_outputs(session, *_columns(special)):
+            gathered = own if items is None else b"[" + b",".join(item or b"null" for item in items) + b"]"
+            assert gathered is not None, "a node without items has its own output"
             _keep(runs[run_id], node_no, gathered)
             found += 1
     if found < len(asked):
@@ -137,8 +133,8 @@ async def _generations(
     redriven = [node for node in nodes if runs[node[0]].generation > _FIRST_GENERATION]
     if not redriven:
         return {}
-    rows = await session.fetch(_READ_NODES, *_columns(redriven))
-    return {(row["run_id"], row["node_no"]): row["generation"] for row in rows}
+    rows = await runs_sql.read_nodes(session, *_columns(redriven))
+    return {(row.run_id, row.node_no): row.generation for row in rows}
 
 
 def _keep(values: RunValues, node_no: int, encoded: bytes | None) -> None:
@@ -152,5 +148,5 @@ def _columns(nodes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 async def warm_outputs(session: Session) -> None:
     """Prepare the statements by reading nothing."""
-    await session.fetch(_READ_RUNS, [])
-    await session.fetch(_READ_OUTPUTS, [])
+    await runs_sql.read_runs(session, [])
+    await runs_sql.read_outputs(session, [])

@@ -28,20 +28,11 @@ from holdfast.errors import Conflict
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_LOCK_RUN = sql("lock_run")
-_SEE_RUN = sql("see_run")
-_NODE_STATES = sql("node_states")
-_LAST_ATTEMPTS = sql("last_attempts")
-_RESUME_RUN = sql("resume_run")
-_REOPEN_RUN = sql("reopen_run")
-_FORGET_ANSWERS = sql("forget_answers")
-_KEEP_ITEMS = sql("keep_items")
-_KEEP_CHILDREN = sql("keep_children")
-_REPLACE_CHILDREN = sql("replace_children")
-_CLOSE_REPLACED = sql("close_replaced")
-_TASKS_BELOW = sql("tasks_below")
+from holdfast.store.sql.dead_letters import repair as repair_sql
+from holdfast.store.sql.flows import run_commands as run_commands_sql
+from holdfast.store.sql.flows import runs as runs_sql
+from holdfast.store.sql.flows import signals as signals_sql
+from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
 LETTERS_BATCH = 1_000
 
@@ -89,30 +80,34 @@ async def redrive_run(
     nothing unless `lifts_pause`; then nodes that were held back start too. `NotFound` if there is no such run or node;
     `Conflict` if the run was canceled or has nothing to run again.
     """
-    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_LOCK_RUN)
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, is_locking=True)
     is_resumed = False
-    if lifts_pause and found["is_paused"]:
-        is_resumed = await session.fetchrow(_RESUME_RUN, run_id, actor, reason) is not None
+    if lifts_pause and found.is_paused:
+        is_resumed = await run_commands_sql.resume_run(session, run_id, actor, reason) is not None
     run = await _reopen(session, catalog, found, plan, rows, actor=actor, reason=reason)
     if priority is not None:
         run.row = msgspec.structs.replace(run.row, priority=priority)
-    kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
+    kept, replaced = children_of(catalog.flows.snapshot(found.snapshot_id), plan, rows)
     if kept:
-        await session.fetch(_KEEP_CHILDREN, kept, run.row.generation)
+        await taskless_nodes_sql.keep_children(session, kept, run.row.generation)
     if replaced:
-        gone = [row["run_id"] for row in await session.fetch(_REPLACE_CHILDREN, replaced)]
-        await session.fetch(_CLOSE_REPLACED, gone, LETTERS_BATCH, SWEEP_ACTOR)
+        gone = [row.run_id for row in await taskless_nodes_sql.replace_children(session, replaced)]
+        await repair_sql.close_replaced(session, gone, LETTERS_BATCH, SWEEP_ACTOR)
     reset = [one.node for one in plan.resets]
     numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
     await owe_rows(session, tenant_id, run_id, run.row.generation, nodes=numbers, replaced=replaced)
     if is_resumed:
         await take_up_all(session, catalog, run)
     notifications = (await advance(session, catalog, [run])).and_(Notifications(set(), [], kept))
-    keeping = frozenset(row["node_no"] for row in _with_items(run.snapshot, plan, rows))
+    keeping = frozenset(row.node_no for row in _with_items(run.snapshot, plan, rows))
     return Redriven(run.row.generation, list(plan.roots), reset, numbers, keeping, is_resumed, notifications)
 
 
-def children_of(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> tuple[list[int], list[int]]:
+def children_of(
+    snapshot: FlowSnapshot,
+    plan: Redrive,
+    rows: Sequence[run_commands_sql.NodeStatesRow],
+) -> tuple[list[int], list[int]]:
     """Return the child runs of reset nodes: those that the nodes continue with, and those that new runs replace.
 
     A node continues with its child run if it failed because of that run and gets the same input again.
@@ -122,9 +117,9 @@ def children_of(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> t
     kept: list[int] = []
     replaced: list[int] = []
     for row in rows:
-        if row["child_run_id"] is not None and row["node_no"] in reset:
-            is_kept = row["node_no"] in unmoved and row["state_code"] == "f"
-            (kept if is_kept else replaced).append(row["child_run_id"])
+        if row.child_run_id is not None and row.node_no in reset:
+            is_kept = row.node_no in unmoved and row.state_code == "f"
+            (kept if is_kept else replaced).append(row.child_run_id)
     return sorted(kept), sorted(replaced)
 
 
@@ -132,100 +127,115 @@ async def plan_redrive(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, *, only: str | None = None
 ) -> PlannedRedrive:
     """Return what `redrive_run` would reset now; raises the same errors. Changes and locks nothing."""
-    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, read=_SEE_RUN)
+    found, plan, rows = await _plan(session, catalog, tenant_id, run_id, only, is_locking=False)
     reset = {one.node for one in plan.resets}
-    names = [node.name for node in catalog.flows.snapshot(found["snapshot_id"]).plan.nodes]
+    names = [node.name for node in catalog.flows.snapshot(found.snapshot_id).plan.nodes]
     task_ids: list[int] = []
     for row in rows:
-        if names[row["node_no"]] in reset:
-            first = row["items_first"]
-            task_ids += [row["task_id"]] if first is None else range(first, first + row["items"])
-    kept, replaced = children_of(catalog.flows.snapshot(found["snapshot_id"]), plan, rows)
+        if names[row.node_no] in reset:
+            first = row.items_first
+            task_ids += [row.task_id] if first is None else range(first, first + (row.items or 0))
+    kept, replaced = children_of(catalog.flows.snapshot(found.snapshot_id), plan, rows)
     for child_id in kept:
-        child = await session.fetchrow(_SEE_RUN, child_id, tenant_id)
-        if child is not None and child["state"] == "f":
+        child = await runs_sql.see_run(session, child_id, tenant_id)
+        if child is not None and child.state == "f":
             task_ids += (await plan_redrive(session, catalog, tenant_id, child_id)).task_ids
-    for row in await session.fetch(_TASKS_BELOW, replaced) if replaced else ():
-        task_ids += range(row["first_id"], row["last_id"] + 1)
+    for below in await taskless_nodes_sql.tasks_below(session, replaced) if replaced else ():
+        task_ids += range(below.first_id, below.last_id + 1)
     return PlannedRedrive(list(plan.roots), [one.node for one in plan.resets], task_ids)
 
 
 async def _plan(
-    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None, *, read: str
-) -> tuple[Any, Redrive, list[Any]]:
-    """Plan a re-drive. Return the run, read by `read` with or without its lock, the plan, and the states of its
-    nodes."""
-    found = await session.fetchrow(read, run_id, tenant_id)
+    session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None, *, is_locking: bool
+) -> tuple[
+    runs_sql.LockRunRow | runs_sql.SeeRunRow,
+    Redrive,
+    list[run_commands_sql.NodeStatesRow],
+]:
+    """Plan a re-drive. Return the run, read with or without its lock, the plan, and the states of its nodes."""
+    read = runs_sql.lock_run if is_locking else runs_sql.see_run
+    found = await read(session, run_id, tenant_id)
     if found is None:
         raise no_run(run_id)
-    if found["is_canceled"]:
+    if found.is_canceled:
         raise _not_retryable(run_id, "it was canceled")
-    if found["is_replaced"]:
-        raise _not_retryable(run_id, f"run {found['parent_run_id']} started another in its place")
-    await catalog.flows.learn([found["snapshot_id"]], session)
-    snapshot = catalog.flows.snapshot(found["snapshot_id"])
-    rows = await session.fetch(_NODE_STATES, run_id, tenant_id)
+    if found.is_replaced:
+        raise _not_retryable(run_id, f"run {found.parent_run_id} started another in its place")
+    await catalog.flows.learn([found.snapshot_id], session)
+    snapshot = catalog.flows.snapshot(found.snapshot_id)
+    rows = await run_commands_sql.node_states(session, run_id, tenant_id)
     names = snapshot.plan.names
     plan = redrive(
         snapshot.plan.definition,
-        {names[row["node_no"]]: _state(row["state"]) for row in rows},
-        retrying={names[row["node_no"]] for row in rows if row["state"] == "retrying"},
+        {names[row.node_no]: _state(row.state) for row in rows},
+        retrying={names[row.node_no] for row in rows if row.state == "retrying"},
         only=names[only] if isinstance(only, int) else only,
     )
     if not plan.roots:
-        raise _not_retryable(run_id, f"it is {ENDS.get(found['state'], 'open')} and none of its nodes failed")
+        raise _not_retryable(run_id, f"it is {ENDS.get(found.state, 'open')} and none of its nodes failed")
     return found, plan, rows
 
 
 async def _reopen(
-    session: Session, catalog: Catalog, found: Any, plan: Redrive, rows: list[Any], *, actor: str, reason: str
+    session: Session,
+    catalog: Catalog,
+    found: runs_sql.LockRunRow | runs_sql.SeeRunRow,
+    plan: Redrive,
+    rows: list[run_commands_sql.NodeStatesRow],
+    *,
+    actor: str,
+    reason: str,
 ) -> LockedRun:
-    snapshot = catalog.flows.snapshot(found["snapshot_id"])
+    snapshot = catalog.flows.snapshot(found.snapshot_id)
     number = snapshot.plan.number
     numbers = [number[reset.node] for reset in plan.resets]
-    attempts = {row[0]: row[1] for row in await session.fetch(_LAST_ATTEMPTS, found["run_id"], numbers)}
-    states = {row["node_no"]: row["state"] for row in rows}
+    attempts = {row[0]: row[1] for row in await run_commands_sql.last_attempts(session, found.run_id, numbers)}
+    states = {row.node_no: row.state for row in rows}
     over = [one for one in numbers if states[one] != "blocked"]
     failed = [one for one in numbers if states[one] == "failed"]
-    await session.fetch(_FORGET_ANSWERS, found["run_id"], numbers)
-    row = await session.fetchrow(
-        _REOPEN_RUN,
-        found["run_id"],
+    await signals_sql.forget_answers(session, found.run_id, numbers)
+    row = await run_commands_sql.reopen_run(
+        session,
+        found.run_id,
         numbers,
         len(over),
         len(failed),
         actor,
         reason,
-        found["generation"],
+        found.generation,
         [attempts[one] for one in numbers],
         _completed(rows, numbers),
     )
     run = LockedRun(RunRow(*row), snapshot)
-    by_number = {one["node_no"]: one for one in rows}
-    if items := [one["items_first"] for one in _with_items(snapshot, plan, rows)]:
-        await session.fetch(_KEEP_ITEMS, items, run.row.generation)
+    by_number = {one.node_no: one for one in rows}
+    if items := [node.items_first for node in _with_items(snapshot, plan, rows)]:
+        await taskless_nodes_sql.keep_items(session, items, run.row.generation)
     for reset in plan.resets:
         _reset_node(run, reset, number[reset.node], attempts[number[reset.node]])
     # Nodes downstream that are not reset have been released before. Without a row they would be released again when
     # their upstream ends again.
     for kept in {down for one in numbers for down in snapshot.plan.downstream[one]}.difference(numbers):
-        if by_number[kept]["state_code"] is None:
-            run.progress.mark(kept, RELEASED).generation = by_number[kept]["generation"]
+        if by_number[kept].state_code is None:
+            run.progress.mark(kept, RELEASED).generation = by_number[kept].generation
     return run
 
 
-def _completed(rows: Sequence[Any], numbers: Sequence[int]) -> list[str]:
+def _completed(rows: Sequence[run_commands_sql.NodeStatesRow], numbers: Sequence[int]) -> list[str]:
     """Return the ids of completed tasks among some nodes; they are counted as completed until the reset."""
     among = set(numbers)
-    done = (row for row in rows if row["node_no"] in among and row["state"] == "completed" and not row["is_taskless"])
-    return [str(row["task_id"]) for row in done]
+    done = (row for row in rows if row.node_no in among and row.state == "completed" and not row.is_taskless)
+    return [str(row.task_id) for row in done]
 
 
-def _with_items(snapshot: FlowSnapshot, plan: Redrive, rows: Sequence[Any]) -> list[Any]:
+def _with_items(
+    snapshot: FlowSnapshot,
+    plan: Redrive,
+    rows: Sequence[run_commands_sql.NodeStatesRow],
+) -> list[Any]:
     """Return nodes that failed because of their items and get the same list again: only items that did not complete
     rerun."""
     unmoved = {snapshot.plan.number[name] for name in plan.unmoved}
-    return [row for row in rows if row["node_no"] in unmoved and row["state_code"] == "f" and row["items"]]
+    return [row for row in rows if row.node_no in unmoved and row.state_code == "f" and row.items]
 
 
 def _reset_node(run: LockedRun, reset: Reset, node_no: int, attempt: int) -> None:

@@ -19,12 +19,7 @@ from holdfast.engine.lifecycle.runs.taskless_nodes import start_taskless
 from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_READ_NODES = sql("read_nodes")
-_HELD_NODES = sql("held_nodes")
-_ADVANCE_RUNS = sql("advance_runs")
-_KEEP_COUNTS = sql("keep_counts")
+from holdfast.store.sql.flows import runs as runs_sql
 
 WRITTEN_HERE = frozenset({BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED})
 """Node states that are written at the end of an advance; the others are written when the node begins or ends."""
@@ -84,10 +79,10 @@ async def take_up_all(session: Session, catalog: Catalog, run: LockedRun) -> Non
     """Release the items and nodes that a pause held back, except nodes that are already loaded. The caller then calls
     `advance`."""
     await let_items_go(session, catalog, run)
-    for row in await session.fetch(_HELD_NODES, run.row.run_id, EVERY):
-        if row["node_no"] not in run.progress.rows:
-            run.progress.rows[row["node_no"]] = NodeRow(*row)
-            run.progress.ready.append(row["node_no"])
+    for row in await runs_sql.held_nodes(session, run.row.run_id, EVERY):
+        if row.node_no not in run.progress.rows:
+            run.progress.rows[row.node_no] = NodeRow(*row)
+            run.progress.ready.append(row.node_no)
 
 
 async def _take_up_held(session: Session, run: LockedRun) -> bool:
@@ -97,10 +92,10 @@ async def _take_up_held(session: Session, run: LockedRun) -> bool:
     rows = run.progress.rows
     held = {node_no for node_no, row in rows.items() if row.state == HELD}
     # Read more rows than there is capacity for: some nodes are already loaded, and may have just been released.
-    for row in await session.fetch(_HELD_NODES, run.row.run_id, room + len(rows)):
-        if row["node_no"] not in rows:
-            rows[row["node_no"]] = NodeRow(*row)
-            held.add(row["node_no"])
+    for row in await runs_sql.held_nodes(session, run.row.run_id, room + len(rows)):
+        if row.node_no not in rows:
+            rows[row.node_no] = NodeRow(*row)
+            held.add(row.node_no)
     run.progress.ready += sorted(held)[:room]
     return bool(run.progress.ready)
 
@@ -135,9 +130,8 @@ async def _read_rows(session: Session, runs: Sequence[LockedRun]) -> None:
         return
     pairs = [(run.row.run_id, node_no) for run, unknown in asked for node_no in unknown]
     found: dict[int, dict[int, NodeRow]] = {}
-    for row in await session.fetch(_READ_NODES, [run_id for run_id, _ in pairs], [node_no for _, node_no in pairs]):
-        run_id, *columns = row
-        found.setdefault(run_id, {})[columns[0]] = NodeRow(*columns)
+    for row in await runs_sql.read_nodes(session, [run_id for run_id, _ in pairs], [node_no for _, node_no in pairs]):
+        found.setdefault(row[0], {})[row[1]] = NodeRow(*row[1:])
     for run, unknown in asked:
         run.progress.know(unknown, found.get(run.row.run_id, {}))
 
@@ -151,11 +145,11 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
     nodes = [(run, row) for run, row in changed if row.state in WRITTEN_HERE]
     if len(nodes) < len(changed):
         counts = (_node_columns(run, row) for run, row in changed if row.state not in WRITTEN_HERE)
-        await session.fetch(_KEEP_COUNTS, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
+        await runs_sql.keep_counts(session, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
     spans = [span for run in runs if run.tasks for span in _spans(run)]
     await catalog.learn((), {span.policy_id for span in spans}, session=session)
-    row = await session.fetchrow(
-        _ADVANCE_RUNS,
+    row = await runs_sql.advance_runs(
+        session,
         *_columns(10, (_node_columns(run, row) for run, row in nodes)),
         *_columns(11, (_span_columns(catalog, span) for span in spans)),
         *_columns(5, (_run_columns(run) for run in runs)),
@@ -166,14 +160,14 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
         counted[span.lane_id] += span.last - span.first + 1
     return Notifications(
         uncounted | counted.keys(),
-        row["awaited"] or [],
-        row["children"] or [],
+        row.awaited or [],
+        row.children or [],
         waits,
         {lane_id: count for lane_id, count in counted.items() if lane_id not in uncounted},
     )
 
 
-def _columns(width: int, rows: Iterable[tuple[Any, ...]]) -> Sequence[list[Any] | None]:
+def _columns(width: int, rows: Iterable[tuple[Any, ...]]) -> Sequence[Any]:
     # Pass null instead of an empty array: in a chain most are empty, and each costs the driver microseconds.
     return [list(column) for column in zip(*rows, strict=True)] or [None] * width
 
@@ -235,5 +229,5 @@ def _run_columns(run: LockedRun) -> tuple[int, int, int, int, int]:
 
 async def warm_release(session: Session) -> None:
     """Prepare the release statements by releasing nothing."""
-    await session.fetch(_READ_NODES, [], [])
-    await session.fetch(_ADVANCE_RUNS, *[None] * 30)
+    await runs_sql.read_nodes(session, [], [])
+    await runs_sql.advance_runs(session, *[None] * 30)

@@ -9,6 +9,7 @@ answers to approvals; an answer that came early is delivered here. An event that
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,17 +29,8 @@ from holdfast.engine.queries.waiting import WaitView, waits_of
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_LOCK_RUN = sql("lock_run")
-_SEND_SIGNAL = sql("send_signal")
-_ANSWERED_WAITS = sql("answered_waits")
-_WAIT_EDGE = sql("wait_edge")
-_OPEN_RUNS_BELOW = sql("open_runs_below")
-_OVERDUE_WAITS = sql("overdue_waits")
-_READ_SIGNAL = sql("read_signal")
-_LOCK_SIGNAL = sql("lock_signal")
-_WAITING_NODE = sql("waiting_node")
+from holdfast.store.sql.flows import runs as runs_sql
+from holdfast.store.sql.flows import signals as signals_sql
 
 WAITS_BATCH = 500
 LOOK_WAITS = 1_000
@@ -72,7 +64,7 @@ async def send_signal(
     async with database.transaction() as session:
         if run_id is not None:
             await _require_run(session, tenant_id, run_id)
-        await session.fetch(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+        await signals_sql.send_signal(session, tenant_id, wait_key, run_id, actor, payload)
     return await _deliver_sent(database, catalog, tenant_id, wait_key, run_id)
 
 
@@ -96,7 +88,7 @@ async def send_by_hand(
         if run_id is not None:
             await _require_run(session, tenant_id, run_id)
         waits = await waits_of(session, catalog, tenant_id, wait_key=wait_key, run_id=run_id, limit=WAITS_TOLD)
-        signal_id = await session.fetchval(_SEND_SIGNAL, tenant_id, wait_key, run_id, actor, payload)
+        signal_id = await signals_sql.send_signal(session, tenant_id, wait_key, run_id, actor, payload)
         sent = Sent(wait_key=wait_key, waits=waits)
         if once is not None:
             await once.keep(session, sent)
@@ -117,11 +109,11 @@ def _require_event(wait_key: str) -> None:
 
 async def _require_run(session: Session, tenant_id: int, run_id: int) -> None:
     """Check that the run is open, under its lock, so that it does not end before the event is stored."""
-    run = await session.fetchrow(_LOCK_RUN, run_id, tenant_id)
+    run = await runs_sql.lock_run(session, run_id, tenant_id)
     if run is None:
         raise no_run(run_id)
-    if run["state"] != "o":
-        ended = ENDS[run["state"]]
+    if run.state != "o":
+        ended = ENDS[run.state]
         raise Conflict(f"Run {run_id} waits for nothing: it is {ended}.", code="run_not_open", run_id=str(run_id))
 
 
@@ -130,7 +122,7 @@ async def _deliver_sent(
 ) -> Notifications:
     """End the waits for an event that was sent to one run and its child runs, or to all waits with its key."""
     if run_id is not None:
-        return await deliver_to_runs(database, catalog, await database.fetchval(_OPEN_RUNS_BELOW, run_id))
+        return await deliver_to_runs(database, catalog, await signals_sql.open_runs_below(database, run_id))
     return await _deliver(database, catalog, tenant_id, wait_key, None, None, None, None, None)
 
 
@@ -150,62 +142,66 @@ async def deliver_once(
     database: Database, catalog: Catalog, *, after: tuple[int, int] = START, limit: int = LOOK_WAITS
 ) -> SignalsDelivered:
     """End waits whose event has arrived, among the next `limit` waits."""
-    edge = await database.fetchrow(_WAIT_EDGE, *after, limit)
+    edge = await signals_sql.wait_edge(database, *after, limit)
     if edge is None:
         # Usually no node waits; planning the delivery query would then cost more than all the other passes.
         return SignalsDelivered(NO_NOTIFICATIONS, START)
-    last = (edge["run_id"], edge["node_no"])
+    last = (edge.run_id, edge.node_no)
     notifications = await _deliver(database, catalog, None, None, None, *after, *last, limit=limit)
-    return SignalsDelivered(notifications, last if edge["waits"] == limit else START)
+    return SignalsDelivered(notifications, last if edge.waits == limit else START)
 
 
 async def _deliver(database: Database, catalog: Catalog, *which: Any, limit: int = WAITS_BATCH) -> Notifications:
-    async def take(session: Session, row: Any) -> Notifications:
-        return await _end_wait(session, catalog, row["run_id"], row["node_no"], row["signal_id"])
+    async def take(session: Session, row: signals_sql.AnsweredWaitsRow) -> Notifications:
+        return await _end_wait(session, catalog, row.run_id, row.node_no, row.signal_id)
 
-    return await for_each_row(database, _ANSWERED_WAITS, *which, limit=limit, what="deliver", work=take)
+    return await for_each_row(
+        database, partial(signals_sql.answered_waits, database, *which), limit=limit, what="deliver", work=take
+    )
 
 
 async def expire_waits_once(database: Database, catalog: Catalog, *, limit: int = WAITS_BATCH) -> Notifications:
     """End at most `limit` waits whose deadline has passed."""
 
-    async def expire(session: Session, row: Any) -> Notifications:
-        return await _end_wait(session, catalog, row["run_id"], row["node_no"], None)
+    async def expire(session: Session, row: signals_sql.OverdueWaitsRow) -> Notifications:
+        return await _end_wait(session, catalog, row.run_id, row.node_no, None)
 
-    return await for_each_row(database, _OVERDUE_WAITS, limit=limit, what="expire", work=expire)
+    return await for_each_row(
+        database, partial(signals_sql.overdue_waits, database), limit=limit, what="expire", work=expire
+    )
 
 
 async def _end_wait(
     session: Session, catalog: Catalog, run_id: int, node_no: int, signal_id: int | None
 ) -> Notifications:
     runs = await lock_runs(session, catalog, [run_id])
-    waiting = await session.fetchrow(_WAITING_NODE, run_id, node_no) if runs else None
-    if waiting is None or (signal_id is None and not waiting["is_overdue"]):
+    waiting = await signals_sql.waiting_node(session, run_id, node_no) if runs else None
+    if waiting is None or (signal_id is None and not waiting.is_overdue):
         return NO_NOTIFICATIONS
     signal = None
     if signal_id is not None:
-        await session.fetch(_LOCK_SIGNAL, signal_id, run_id)
-        signal = await session.fetchrow(_READ_SIGNAL, signal_id, run_id)
+        await signals_sql.lock_signal(session, signal_id, run_id)
+        signal = await signals_sql.read_signal(session, signal_id, run_id)
     if signal_id is not None and signal is None:
         return NO_NOTIFICATIONS
     [run] = runs
-    run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=waiting["attempt"], generation=waiting["generation"])
+    run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=waiting.attempt, generation=waiting.generation)
     run.left += 1
     run.ends.append(await (_time_out(session, run, node_no) if signal is None else take(session, run, node_no, signal)))
     return await advance(session, catalog, [run])
 
 
-async def take(session: Session, run: LockedRun, node_no: int, signal: Any) -> End:
+async def take(session: Session, run: LockedRun, node_no: int, signal: signals_sql.ReadSignalRow) -> End:
     """Complete the node with the payload of the event as its output; a rejected approval fails the node."""
     node = run.snapshot.plan.nodes[node_no]
     if node.config.get("approval") is True:
-        payload = json_codec.decode(signal["payload"])
+        payload = json_codec.decode(signal.payload)
         if not (isinstance(payload, dict) and payload.get("approved") is True):
             comment = payload.get("comment") if isinstance(payload, dict) else None
-            message = f"{signal['actor'] or 'Somebody'} rejected {node.name}{f': {comment}' if comment else ''}."
+            message = f"{signal.actor or 'Somebody'} rejected {node.name}{f': {comment}' if comment else ''}."
             return await fail_taskless(session, run, node_no, WAITING, code=REJECTED_CODE, message=message)
     return await end_taskless(
-        session, run, node_no, TaskState.COMPLETED, WAITING, output=signal["payload"], signal_id=signal["signal_id"]
+        session, run, node_no, TaskState.COMPLETED, WAITING, output=signal.payload, signal_id=signal.signal_id
     )
 
 

@@ -24,11 +24,9 @@ from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_START_RUNS = sql("start_runs")
-_CLAIM_RUN_KEY = sql("claim_run_key")
-_FIND_KEYS = sql("find_keys")
+from holdfast.store.session import first
+from holdfast.store.sql.flows import runs as runs_sql
+from holdfast.store.sql.tasks import enqueue as enqueue_sql
 
 _REPEATS_MAX = 3
 
@@ -129,26 +127,27 @@ async def _start_keyed(
     # repeated request matches even if the flow has changed since.
     asked = f"flow {snapshot.plan.name}"
     tenant_id, key = snapshot.tenant_id, options.key
+    assert key is not None
     # The run of a key may be deleted after the key was found and before it is read. The key is then free again, so the
     # start is repeated.
     for _ in range(_REPEATS_MAX):
-        run_id = await session.fetchval(_CLAIM_RUN_KEY, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
+        run_id = await runs_sql.claim_run_key(session, tenant_id, key, len(snapshot.plan.nodes), asked, encoded)
         if run_id is not None:
             [run_id], notifications = await start_runs(session, catalog, snapshot, [encoded], options, first_id=run_id)
             return run_id, notifications
-        row = await session.fetchrow(_FIND_KEYS, tenant_id, [key], [encoded], asked)
+        row = first(await enqueue_sql.find_keys(session, tenant_id, [key], [encoded], asked))
         if row is not None:
             break
     else:
         raise key_is_moving()
-    if not row["is_same"]:
+    if not row.is_same:
         raise Conflict(
-            f"The key {key!r} already stands for {row['task_id']}: another input, another flow, or a task.",
+            f"The key {key!r} already stands for {row.task_id}: another input, another flow, or a task.",
             code="idempotency_key_reused",
             advice="Use a new key for a new run.",
-            run_id=str(row["task_id"]),
+            run_id=str(row.task_id),
         )
-    return row["task_id"], NO_NOTIFICATIONS
+    return row.task_id, NO_NOTIFICATIONS
 
 
 async def start_runs(
@@ -170,8 +169,8 @@ async def start_runs(
     roots = plan.roots if is_plain else ()
     await catalog.learn((), {snapshot.policy_ids[node_no] for node_no in roots}, session=session)
     policies = [catalog.policy(snapshot.policy_ids[node_no]) for node_no in roots]
-    run_ids: list[int] = await session.fetchval(
-        _START_RUNS,
+    run_ids = await runs_sql.start_runs(
+        session,
         snapshot.tenant_id,
         snapshot.snapshot_id,
         len(plan.nodes),

@@ -20,11 +20,7 @@ from holdfast.engine.lifecycle.runs.outputs import values_of
 from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_BEGIN_WAIT = sql("begin_wait")
-_END_SPECIAL = sql("end_special")
-_RECORD_NODE_FAILURE = sql("record_node_failure")
+from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
 FRESH = ("b", "h", "r")
 """The states of a node that may fail or complete before it has begun."""
@@ -87,7 +83,7 @@ async def _begin_wait(session: Session, run: LockedRun, node_no: int, wait_key: 
     row = run.progress.mark(node_no, "w")
     seconds = run.snapshot.plan.nodes[node_no].timeout_seconds
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation, row.attempt)
-    await session.fetch(_BEGIN_WAIT, *where, wait_key, seconds)
+    await taskless_nodes_sql.begin_wait(session, *where, wait_key, seconds)
     run.waits.add(run.row.run_id)
 
 
@@ -104,7 +100,7 @@ async def end_taskless(
     """Record the end of a node without a task; `leaving` are the states in which it may be."""
     row = run.progress.mark(node_no, STATE_CODES[state])
     where = (run.row.run_id, node_no, run.row.tenant_id, STATE_CODES[state], row.generation, row.attempt)
-    done = await session.fetchrow(_END_SPECIAL, *where, output, signal_id, list(leaving))
+    done = await taskless_nodes_sql.end_special(session, *where, output, signal_id, list(leaving))
     assert done is not None, "the lock of the run is held and its node was read under it"
     if state is TaskState.COMPLETED and row.generation > 1:
         await resolve_completed_nodes(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
@@ -128,7 +124,7 @@ async def fail_taskless(
     row = run.progress.mark(node_no, "f")
     story = (code, message, REASON, f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
-    row.attempt = await session.fetchval(_RECORD_NODE_FAILURE, *where, *story)
+    row.attempt = await taskless_nodes_sql.record_node_failure(session, *where, *story)
     if parks:
         await open_for_node(session, run, node_no, code=code, cause=REASON)
     return await end_taskless(session, run, node_no, TaskState.FAILED, leaving)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.core.tasks.states import TaskState
 from holdfast.engine.audit import Change, audit
@@ -13,11 +12,10 @@ from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_CANCEL = sql("cancel")
-_RESULTS = sql("results")
-_LOCATE_TASK = sql("locate_task")
+from holdfast.store.session import first
+from holdfast.store.sql.queries import explain as explain_sql
+from holdfast.store.sql.tasks import cancel as cancel_sql
+from holdfast.store.sql.tasks import results as results_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,39 +70,39 @@ async def cancel_in(
     actor: str,
 ) -> Cancellation:
     """Cancel tasks in the caller's transaction. The caller writes the audit records."""
-    rows = await session.fetch(_CANCEL, list(task_ids), tenant_id, grace_seconds, reason, actor)
+    rows = await cancel_sql.cancel(session, list(task_ids), tenant_id, grace_seconds, reason, actor)
     ends: list[NodeEnd] = [
-        (row["task_id"], row["run_id"], row["node_no"], TaskState.CANCELED) for row in rows if row["run_id"] is not None
+        (row.task_id, row.run_id, row.node_no, TaskState.CANCELED) for row in rows if row.run_id is not None
     ]
-    stops = frozenset(row["worker_id"] for row in rows if row["worker_id"] is not None)
-    notifications = Notifications(set(), [row["task_id"] for row in rows if row["is_awaited"]], [], stops=stops)
+    stops = frozenset(row.worker_id for row in rows if row.worker_id is not None)
+    notifications = Notifications(set(), [row.task_id for row in rows if row.is_awaited], [], stops=stops)
     if ends:
         notifications = notifications.and_(await end_nodes(session, catalog, ends))
     return Cancellation(
-        states={row["task_id"]: row["state"] for row in rows},
-        before={row["task_id"]: _was(row) for row in rows},
+        states={row.task_id: row.state for row in rows},
+        before={row.task_id: _was(row) for row in rows},
         notifications=notifications,
     )
 
 
 async def not_cancelable(database: Database, tenant_id: int, task_id: int) -> HoldfastError:
     """Build the error for a task that `cancel` left alone: it ended, it has not begun, or it does not exist."""
-    row = await database.fetchrow(_RESULTS, [task_id], tenant_id)
+    row = first(await results_sql.results(database, [task_id], tenant_id))
     if row is not None:
-        return Conflict(f"Task {task_id} is already {row['state']}.", code="task_over", state=row["state"])
-    place = await database.fetchrow(_LOCATE_TASK, task_id, tenant_id)
+        return Conflict(f"Task {task_id} is already {row.state}.", code="task_over", state=row.state)
+    place = await explain_sql.locate_task(database, task_id, tenant_id)
     if place is None:
         return NotFound(f"There is no task {task_id}.", code="task_not_found")
-    is_run = place["node_no"] is None
+    is_run = place.node_no is None
     return Conflict(
         f"{task_id} is a run." if is_run else f"Task {task_id} has not begun and is canceled only with its run.",
         code="not_a_task" if is_run else "task_not_begun",
-        advice=f"Use `holdfast run cancel {place['run_id']}`.",
-        run_id=str(place["run_id"]),
+        advice=f"Use `holdfast run cancel {place.run_id}`.",
+        run_id=str(place.run_id),
     )
 
 
-def _was(row: Any) -> str:
-    if row["was"] == "r":
-        return "canceling" if row["is_canceling"] else "running"
-    return "retrying" if row["is_retrying"] else "queued"
+def _was(row: cancel_sql.CancelRow) -> str:
+    if row.was == "r":
+        return "canceling" if row.is_canceling else "running"
+    return "retrying" if row.is_retrying else "queued"

@@ -17,21 +17,9 @@ from holdfast.core.tasks.selection import Gate, LaneHead, Row, Take, plan, plan_
 from holdfast.engine.leases import Claimed
 from holdfast.engine.limits.breakers import trial_rooms
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_LANE_HEADS = sql("lane_heads")
-_LANE_HEADS_FROM = sql("lane_heads_from")
-_CLAIM = sql("claim")
-_HELD_BY = sql("held_by")
-_HELD_TASK = sql("held_task")
-_TRY_LIMITS = sql("try_limits")
-_LOCK_LIMIT = sql("lock_limit")
-_REMAINING_CAPACITY = sql("remaining_capacity")
-_SPEND_STARTS = sql("spend_starts")
-_TRY_TENANTS = sql("try_tenants")
-_LOCK_TENANT_LIMIT = sql("lock_tenant_limit")
-_REMAINING_TENANT_CAPACITY = sql("remaining_tenant_capacity")
-_TALLY_STARTS = sql("tally_starts")
+from holdfast.store.sql.identity import tenants as tenants_sql
+from holdfast.store.sql.limits import guards as guards_sql
+from holdfast.store.sql.tasks import claim as claim_sql
 
 HEADS_SECONDS_MAX = 0.2
 UNSEEN_MAX = 32
@@ -162,35 +150,35 @@ class Claimer:
         self._heads = _first_of_each(head for row in rows for head in _heads_in(row))
         if self._sweep_at > now:
             self._floors |= {head.row: head.task_id for head in self._heads}
-        self._gates = {row["lane_id"]: gates for row in rows if (gates := _gates_in(row))}
-        self.guarded = {row["lane_id"] for row in rows if row["breaker_id"] is not None}
-        self._shared = {row["lane_id"] for row in rows if row["is_shared"]}
+        self._gates = {row.lane_id: gates for row in rows if (gates := _gates_in(row))}
+        self.guarded = {row.lane_id for row in rows if row.breaker_id is not None}
+        self._shared = {row.lane_id for row in rows if row.is_shared}
         for head in sorted(self._heads, key=lambda head: head.priority, reverse=True):
             self._usual[head.lane_id] = head.priority
         self._seen_at = now
         self._unseen = 0
 
-    async def _look_at_all(self, session: Session, now: float) -> Sequence[Any]:
+    async def _look_at_all(self, session: Session, now: float) -> Sequence[claim_sql.LaneHeadsRow]:
         began = time.perf_counter()
-        rows = await session.fetch(_LANE_HEADS, self.identity.actions, self.identity.queues, self.identity.worker_id)
+        rows = await claim_sql.lane_heads(session, self.identity.actions, self.identity.queues, self.identity.worker_id)
         self._floors.clear()
         took = time.perf_counter() - began
         self._slow_looks = floors.slow_scans(self._slow_looks, took)
         self._sweep_at = now + floors.sweep_seconds(took) if self._slow_looks >= floors.SLOW_SCANS else now
         return rows
 
-    async def _look_above(self, session: Session) -> Sequence[Any]:
+    async def _look_above(self, session: Session) -> Sequence[claim_sql.LaneHeadsFromRow]:
         parts = floors.parts_above(self._floors)
         columns = [list(column) for column in zip(*parts, strict=True)] if parts else [[], [], [], [], []]
         identity = self.identity
-        return await session.fetch(_LANE_HEADS_FROM, identity.actions, identity.queues, identity.worker_id, *columns)
+        return await claim_sql.lane_heads_from(session, identity.actions, identity.queues, identity.worker_id, *columns)
 
-    def _raise_floors(self, rows: Sequence[Any]) -> None:
+    def _raise_floors(self, rows: Sequence[claim_sql.ClaimRow]) -> None:
         """Move the floors past the claimed tasks, so that the next claim and the next query begin there."""
         for row in rows:
-            place = (row["lane_id"], row["priority"], row["run_id"] is not None)
+            place = (row.lane_id, row.priority, row.run_id is not None)
             if place in self._floors:
-                self._floors[place] = max(self._floors[place], row["task_id"])
+                self._floors[place] = max(self._floors[place], row.task_id)
         self._heads = [
             head
             if self._floors.get(head.row, 0) <= head.task_id
@@ -213,7 +201,8 @@ class Claimer:
             if rooms:
                 allowed = plan_within(self._heads, left, slot=self._slot, gates=self._gates, rooms=rooms)
             rows = await self._fetch(session, allowed, rooms)
-            claimed += [Claimed(*row[:-1]) for row in rows]
+            # A node's input is null here; inputs.py builds it from its run.
+            claimed += [Claimed(*row[:-1]) for row in rows]  # type: ignore[arg-type]
             found.update(_row_of(row) for row in rows)
             # A slot whose lane had no task is offered again.
             self._slot += len(rows)
@@ -226,7 +215,7 @@ class Claimer:
             self.has_missed = self.has_missed or any(one.row not in found for one in open_heads)
         return claimed
 
-    def _drop_spent(self, takes: Sequence[Take], rows: Sequence[Any], rooms: dict[Gate, int]) -> None:
+    def _drop_spent(self, takes: Sequence[Take], rows: Sequence[claim_sql.ClaimRow], rooms: dict[Gate, int]) -> None:
         """Drop the heads that gave less than requested or had no capacity left."""
         taken = Counter(map(_row_of, rows))
         for (lane_id, _, _), count in taken.items():
@@ -236,12 +225,14 @@ class Claimer:
         self._heads = [head for head in self._heads if head.row not in spent]
         self.forget()
 
-    async def _fetch(self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]) -> Sequence[Any]:
+    async def _fetch(
+        self, session: Session, takes: Sequence[Take], rooms: Mapping[Gate, int]
+    ) -> Sequence[claim_sql.ClaimRow]:
         """Return the claimed rows: the fields of `Claimed`, each followed by its priority."""
         if not takes:
             return []
-        return await session.fetch(
-            _CLAIM,
+        return await claim_sql.claim(
+            session,
             [take.lane_id for take in takes],
             [take.priority for take in takes],
             [take.floor for take in takes],
@@ -263,11 +254,11 @@ class Claimer:
         tenant_ids = sorted(number for kind, number in gates if kind == "tenant")
         rooms: dict[Gate, int] = {}
         if tenant_ids:
-            mine = [row["tenant_id"] for row in await session.fetch(_TRY_TENANTS, tenant_ids)]
+            mine = [row.tenant_id for row in await tenants_sql.try_tenants(session, tenant_ids)]
             rooms |= await _tenant_rooms(session, mine)
         if queue_ids:
-            mine = [row["queue_id"] for row in await session.fetch(_TRY_LIMITS, queue_ids)]
-            rooms |= {("queue", row["queue_id"]): _room(row) for row in await session.fetch(_REMAINING_CAPACITY, mine)}
+            mine = [row.queue_id for row in await claim_sql.try_limits(session, queue_ids)]
+            rooms |= {("queue", row.queue_id): _room(row) for row in await claim_sql.remaining_capacity(session, mine)}
         if breaker_ids:
             granted = await trial_rooms(session, breaker_ids)
             rooms |= {("breaker", number): room for number, room in granted.items()}
@@ -277,11 +268,11 @@ class Claimer:
             number for one in claimed for kind, number in self._gates.get(one.lane_id, ()) if kind == "queue"
         )
         if started:
-            await session.fetch(_SPEND_STARTS, list(started.keys()), list(started.values()))
+            await claim_sql.spend_starts(session, list(started.keys()), list(started.values()))
         return claimed
 
 
-def _heads_in(row: Any) -> list[LaneHead]:
+def _heads_in(row: claim_sql.LaneHeadsFromRow | claim_sql.LaneHeadsRow) -> list[LaneHead]:
     """Return the oldest task of a lane and priority, and the oldest node after it."""
     lane_id, priority, task_id, is_node, node_id = row[:5]
     heads = [LaneHead(lane_id=lane_id, priority=priority, task_id=task_id, is_node=is_node)]
@@ -300,17 +291,17 @@ def _first_of_each(heads: Iterable[LaneHead]) -> list[LaneHead]:
     return list(found.values())
 
 
-def _gates_in(row: Any) -> list[Gate]:
-    gates: list[Gate] = [("queue", row["queue_id"])] if row["is_limited"] else []
-    gates += [("tenant", row["tenant_id"])] if row["is_tenant_limited"] else []
-    gates += [("breaker", row["breaker_id"])] if row["is_on_trial"] else []
+def _gates_in(row: claim_sql.LaneHeadsFromRow | claim_sql.LaneHeadsRow) -> list[Gate]:
+    gates: list[Gate] = [("queue", row.queue_id)] if row.is_limited else []
+    gates += [("tenant", row.tenant_id)] if row.is_tenant_limited else []
+    gates += [("breaker", row.breaker_id)] if row.breaker_id is not None and row.is_on_trial else []
     return gates
 
 
 async def sees_work(session: Session, identity: WorkerIdentity) -> bool:
     """Return whether any task is queued that this worker may run. A claim may still fail: other workers, limits,
     trials."""
-    return bool(await session.fetch(_LANE_HEADS, identity.actions, identity.queues, identity.worker_id))
+    return bool(await claim_sql.lane_heads(session, identity.actions, identity.queues, identity.worker_id))
 
 
 def is_first(claimed: Claimed) -> bool:
@@ -321,45 +312,46 @@ def is_first(claimed: Claimed) -> bool:
 async def tally_starts(session: Session, lane_ids: Iterable[int]) -> None:
     """Count first attempts per lane, for quotas that allow retries as a share of them."""
     if firsts := Counter(lane_ids):
-        await session.fetch(_TALLY_STARTS, list(firsts.keys()), list(firsts.values()))
+        await guards_sql.tally_starts(session, list(firsts.keys()), list(firsts.values()))
 
 
-def _row_of(row: Any) -> Row:
+def _row_of(row: claim_sql.ClaimRow) -> Row:
     """Return the row (lane, priority, node or not) that a task was claimed from."""
-    return row["lane_id"], row["priority"], row["run_id"] is not None
+    return row.lane_id, row.priority, row.run_id is not None
 
 
 async def _tenant_rooms(session: Session, tenant_ids: Sequence[int]) -> dict[Gate, int]:
     """Return how many tasks limited tenants may start, counted under locks that last until the transaction ends."""
-    rows = await session.fetch(_REMAINING_TENANT_CAPACITY, tenant_ids)
+    rows = await tenants_sql.remaining_tenant_capacity(session, tenant_ids)
     # A limit that was removed since the query has no row: the tenant is unlimited.
-    found = {row["tenant_id"]: max(0, row["room"]) for row in rows}
+    found = {row.tenant_id: max(0, row.room) for row in rows}
     return {("tenant", one): found.get(one, HELD_MAX) for one in tenant_ids}
 
 
-def _room(row: Any) -> int:
-    rooms = [room for room in (row["running_room"], row["starts_room"]) if room is not None]
+def _room(row: claim_sql.RemainingCapacityRow) -> int:
+    rooms = [room for room in (row.running_room, row.starts_room) if room is not None]
     return max(0, min(rooms, default=0))
 
 
-async def has_room(session: Session, found: Any) -> bool:
+async def has_room(session: Session, found: claim_sql.WhyNotClaimableRow) -> bool:
     """Return whether a limited tenant and queue may start one more task, under their locks. `spend_room` follows the
     start."""
-    if found["is_tenant_limited"]:
-        await session.fetch(_LOCK_TENANT_LIMIT, found["tenant_id"])
-        rooms = await _tenant_rooms(session, [found["tenant_id"]])
-        if rooms["tenant", found["tenant_id"]] == 0:
+    if found.is_tenant_limited:
+        await tenants_sql.lock_tenant_limit(session, found.tenant_id)
+        rooms = await _tenant_rooms(session, [found.tenant_id])
+        if rooms["tenant", found.tenant_id] == 0:
             return False
-    if not found["is_limited"] or found["is_paused"]:
+    if not found.is_limited or found.is_paused:
         return True
-    await session.fetch(_LOCK_LIMIT, found["queue_id"])
-    return _room(await session.fetchrow(_REMAINING_CAPACITY, [found["queue_id"]])) > 0
+    await claim_sql.lock_limit(session, found.queue_id)
+    (row,) = await claim_sql.remaining_capacity(session, [found.queue_id])
+    return _room(row) > 0
 
 
-async def spend_room(session: Session, found: Any) -> None:
+async def spend_room(session: Session, found: claim_sql.WhyNotClaimableRow) -> None:
     """Count the start for which `has_room` found capacity."""
-    if found["is_limited"]:
-        await session.fetch(_SPEND_STARTS, [found["queue_id"]], [1])
+    if found.is_limited:
+        await claim_sql.spend_starts(session, [found.queue_id], [1])
 
 
 async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tuple[int, Any]]) -> list[Claimed]:
@@ -369,8 +361,8 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tu
     yet.
     """
     leases = list(known)
-    rows = await session.fetch(
-        _HELD_BY,
+    rows = await claim_sql.held_by(
+        session,
         identity.worker_id,
         [task_id for task_id, _ in leases],
         identity.lease_seconds,
@@ -382,10 +374,10 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tu
 
 async def held_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed | None:
     """Return the lease that this worker has on one task, or None."""
-    row = await session.fetchrow(_HELD_TASK, task_id, identity.worker_id, identity.lease_seconds)
+    row = await claim_sql.held_task(session, task_id, identity.worker_id, identity.lease_seconds)
     return None if row is None else Claimed(*row)
 
 
 async def warm_claim(session: Session) -> None:
     """Prepare the claim statement by claiming nothing."""
-    await session.fetch(_CLAIM, [], [], [], [], 0, 1.0, [], [], [])
+    await claim_sql.claim(session, [], [], [], [], 0, 1.0, [], [], [])

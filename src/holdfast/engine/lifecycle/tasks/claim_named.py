@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.core.tasks.states import ENDS
 from holdfast.engine.leases import Claimed
 from holdfast.engine.lifecycle.tasks.claim import WorkerIdentity, has_room, is_first, spend_room, tally_starts
 from holdfast.engine.limits.breakers import trial_rooms
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_CLAIM_TASK = sql("claim_task")
-_WHY_NOT = sql("why_not_claimable")
-_FIND_WINNER = sql("find_winner")
-_UNCLAIMED_NODE = sql("unclaimed_node")
+from holdfast.store.sql.tasks import claim as claim_sql
+from holdfast.store.sql.tasks import settle as settle_sql
 
 
 async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed:
@@ -25,53 +19,54 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
     """
     assert session.is_in_transaction()
     served = (identity.actions, identity.queues)
-    found = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
-    is_open = found is not None and found["state"] == "q" and found["is_served"]
-    if is_open and not await has_room(session, found):
-        raise _refusal(task_id, "at_limit")
+    found = await claim_sql.why_not_claimable(session, task_id, identity.worker_id, *served)
     granted = 0
-    if is_open and found["is_on_trial"]:
-        trials = await trial_rooms(session, [found["breaker_id"]])
-        granted = found["breaker_id"] if trials.get(found["breaker_id"]) else 0
-    row = await session.fetchrow(_CLAIM_TASK, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
+    if found is not None and found.state == "q" and found.is_served:
+        if not await has_room(session, found):
+            raise _refusal(task_id, "at_limit")
+        if found.breaker_id is not None and found.is_on_trial:
+            trials = await trial_rooms(session, [found.breaker_id])
+            granted = found.breaker_id if trials.get(found.breaker_id) else 0
+    row = await claim_sql.claim_task(session, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
-        await spend_room(session, found)
-        claimed = Claimed(*row)
-        if found is not None and found["is_shared"] and is_first(claimed):
-            await tally_starts(session, [claimed.lane_id])
+        claimed = Claimed(*row)  # type: ignore[arg-type]  # a node's input is built from its run, in inputs.py
+        if found is not None:
+            await spend_room(session, found)
+            if found.is_shared and is_first(claimed):
+                await tally_starts(session, [claimed.lane_id])
         return claimed
-    blocked = await session.fetchrow(_WHY_NOT, task_id, identity.worker_id, *served)
+    blocked = await claim_sql.why_not_claimable(session, task_id, identity.worker_id, *served)
     if blocked is not None:
         raise _refusal(task_id, _reason(blocked))
     # Check nodes first: the outcome of an earlier generation is no answer for this one.
-    if (node := await session.fetchrow(_UNCLAIMED_NODE, task_id, identity.worker_id)) is not None:
-        raise _refusal(task_id, _NODE_REASONS.get(node["state"], node["state"]))
-    winner = await session.fetchrow(_FIND_WINNER, task_id)
+    if (node := await claim_sql.unclaimed_node(session, task_id, identity.worker_id)) is not None:
+        raise _refusal(task_id, _NODE_REASONS.get(node.state, node.state))
+    winner = await settle_sql.find_winner(session, task_id)
     if winner is None:
         raise NotFound(f"There is no task {task_id}.", code="task_not_found")
-    raise _refusal(task_id, ENDS.get(winner["state"], "already_running"))
+    raise _refusal(task_id, ENDS.get(winner.state, "already_running"))
 
 
 _NODE_REASONS = {"running": "already_running", "queued": "already_running"}
 """A running node without a task (a list, a sub-flow, a wait) counts as running; so does one that was just queued."""
 
 
-def _reason(blocked: Any) -> str:
-    if blocked["worker_state"] is None:
+def _reason(blocked: claim_sql.WhyNotClaimableRow) -> str:
+    if blocked.worker_state is None:
         return "unknown_worker"
-    if not blocked["is_served"]:
+    if not blocked.is_served:
         return "not_served"
-    if blocked["state"] == "r":
-        return "already_running" if blocked["has_valid_lease"] else "lease_expired"
-    if blocked["state"] == "v":
+    if blocked.state == "r":
+        return "already_running" if blocked.has_valid_lease else "lease_expired"
+    if blocked.state == "v":
         return "reserved"
-    if blocked["state"] == "w":
+    if blocked.state == "w":
         return "not_due"
-    if blocked["is_paused"]:
+    if blocked.is_paused:
         return "paused"
-    if blocked["is_on_trial"]:
+    if blocked.is_on_trial:
         return "breaker_open"
-    return "worker_not_active" if blocked["worker_state"] != "active" else "already_running"
+    return "worker_not_active" if blocked.worker_state != "active" else "already_running"
 
 
 def _refusal(task_id: int, reason: str) -> Conflict:

@@ -14,10 +14,8 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks.enqueue import AcceptedBatch, EnqueueOrder, enqueue
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Lane
-from holdfast.store.statements import sql
-
-_COPIED_TASK = sql("copied_task")
-_LOCATE_TASK = sql("locate_task")
+from holdfast.store.sql.queries import explain as explain_sql
+from holdfast.store.sql.tasks import enqueue as enqueue_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +34,23 @@ async def copy_task(
 ) -> tuple[AcceptedBatch, Lane]:
     """Enqueue a copy of a task with `changed` values of its input. Raise `NotFound` if there is none, `Conflict` for a
     node."""
-    row = await engine.database.fetchrow(_COPIED_TASK, task_id, tenant_id)
+    row = await enqueue_sql.copied_task(engine.database, task_id, tenant_id)
     if row is None:
         raise await _refused(engine, tenant_id, task_id)
-    await engine.catalog.learn([row["lane_id"]], [row["policy_id"]])
-    lane = engine.catalog.lane(row["lane_id"])
+    await engine.catalog.learn([row.lane_id], [row.policy_id])
+    lane = engine.catalog.lane(row.lane_id)
     order = EnqueueOrder(
         tenant_id=tenant_id,
         queue=options.queue or lane.queue,
         action=lane.action,
-        policy=engine.catalog.policy(row["policy_id"]),
-        priority=row["priority"] if options.priority is None else options.priority,
+        policy=engine.catalog.policy(row.policy_id),
+        priority=row.priority if options.priority is None else options.priority,
         delay_seconds=options.delay_seconds,
-        tags=options.tags or tuple(row["tags"] or ()),
+        tags=options.tags or tuple(row.tags or ()),
         original_task_id=task_id,
     )
     bytes_max = engine.settings.limits.input_bytes_max
-    encoded = json_codec.encode({**json_codec.decode(row["input"]), **changed}, bytes_max=bytes_max, what="input")
+    encoded = json_codec.encode({**json_codec.decode(row.input), **changed}, bytes_max=bytes_max, what="input")
     keys = None if options.key is None else [options.key]
     accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys)
     engine.notifier.notify(lanes=(accepted.lane_id,))
@@ -61,11 +59,11 @@ async def copy_task(
 
 
 async def _refused(engine: Engine, tenant_id: int, task_id: int) -> NotFound | Conflict:
-    place = await engine.database.fetchrow(_LOCATE_TASK, task_id, tenant_id)
+    place = await explain_sql.locate_task(engine.database, task_id, tenant_id)
     if place is None:
         return NotFound(f"There is no task {task_id}.", code="task_not_found")
     return Conflict(
-        f"Task {task_id} belongs to run {place['run_id']}, and is copied with it.",
+        f"Task {task_id} belongs to run {place.run_id}, and is copied with it.",
         code="not_copyable",
-        advice=f"Copy the run: holdfast run start --clone {place['run_id']}",
+        advice=f"Copy the run: holdfast run start --clone {place.run_id}",
     )

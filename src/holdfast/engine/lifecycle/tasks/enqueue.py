@@ -14,13 +14,7 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_ENQUEUE = sql("enqueue")
-_ENQUEUE_ONE = sql("enqueue_one")
-_ENQUEUE_COPY = sql("enqueue_copy")
-_ENQUEUE_KEYED = sql("enqueue_keyed")
-_FIND_KEYS = sql("find_keys")
+from holdfast.store.sql.tasks import enqueue as enqueue_sql
 
 _REPEATS_MAX = 3
 _LINES_BYTES_MAX = 1_000_000
@@ -48,7 +42,7 @@ class InternedOrder:
 
     order: EnqueueOrder
     lane_id: int
-    columns: tuple[object, ...]
+    columns: tuple[int, int, int, int, int, int, float]
     tags: list[str] | None
 
 
@@ -74,7 +68,7 @@ async def intern(catalog: Catalog, order: EnqueueOrder) -> InternedOrder:
 async def accept(place: Database | Session, interned: InternedOrder, inputs: Sequence[bytes]) -> list[int]:
     """Enqueue `inputs` in one statement and return their ids, in a new transaction or in that of a session."""
     lines = _lines(inputs) if place.is_utf8 else None
-    rows = await place.fetch(_ENQUEUE, *interned.columns, inputs if lines is None else None, interned.tags, lines)
+    rows = await enqueue_sql.enqueue(place, *interned.columns, inputs if lines is None else None, interned.tags, lines)
     return rows[0][0] or []
 
 
@@ -94,15 +88,15 @@ def _lines(inputs: Sequence[bytes]) -> str | None:
 
 async def accept_one(place: Database | Session, interned: InternedOrder, encoded: bytes) -> int:
     """Enqueue one task and return its id."""
-    rows = await place.fetch_prepared(_ENQUEUE_ONE, *interned.columns, encoded, interned.tags)
-    return int(rows[0][0])
+    return await enqueue_sql.enqueue_one(place, *interned.columns, encoded, interned.tags)
 
 
 async def _accept_copy(place: Database | Session, interned: InternedOrder, inputs: Sequence[bytes]) -> int:
     [encoded] = inputs
     original = interned.order.original_task_id
-    row = await place.fetchrow(_ENQUEUE_COPY, *interned.columns, encoded, interned.tags, original)
-    return int(row["task_id"])
+    assert original is not None
+    row = await enqueue_sql.enqueue_copy(place, *interned.columns, encoded, interned.tags, original)
+    return row.task_id
 
 
 async def enqueue(
@@ -151,7 +145,7 @@ async def accept_batches(session: Session, interned: InternedOrder, batches: Ite
 async def _keyed(
     database: Database,
     session: Session | None,
-    columns: tuple[object, ...],
+    columns: tuple[int, int, int, int, int, int, float],
     order: EnqueueOrder,
     inputs: Sequence[bytes],
     tags: list[str] | None,
@@ -172,7 +166,7 @@ async def _keyed(
 
 async def _accept_keyed(
     session: Session,
-    columns: tuple[object, ...],
+    columns: tuple[int, int, int, int, int, int, float],
     order: EnqueueOrder,
     inputs: Sequence[bytes],
     tags: list[str] | None,
@@ -182,22 +176,24 @@ async def _accept_keyed(
     # The task of a key may be deleted after the key was found and before it is read. The key is then free again, so the
     # enqueue is repeated.
     for _ in range(_REPEATS_MAX):
-        fresh = await session.fetch(_ENQUEUE_KEYED, *columns, inputs, tags, keys, order.action, order.original_task_id)
+        fresh = await enqueue_sql.enqueue_keyed(
+            session, *columns, inputs, tags, keys, order.action, order.original_task_id
+        )
         is_new = is_new or bool(fresh)
-        rows = await session.fetch(_FIND_KEYS, order.tenant_id, keys, inputs, order.action)
+        rows = await enqueue_sql.find_keys(session, order.tenant_id, keys, inputs, order.action)
         if len(rows) == len(keys):
             break
     else:
         raise key_is_moving()
     for row in rows:
-        if not row["is_same"]:
+        if not row.is_same:
             raise Conflict(
-                f"The key {row['key']!r} already stands for task {row['task_id']}: another input or another action.",
+                f"The key {row.key!r} already stands for task {row.task_id}: another input or another action.",
                 code="idempotency_key_reused",
                 advice="Use a new key for new work.",
-                task_id=str(row["task_id"]),
+                task_id=str(row.task_id),
             )
-    return [row["task_id"] for row in rows], is_new
+    return [row.task_id for row in rows], is_new
 
 
 def key_is_moving() -> Unavailable:

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 from holdfast.engine.leases import Claimed, Report
 from holdfast.errors import LeaseLost
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_HEARTBEAT = sql("heartbeat")
-_RENEW_ENDED = sql("renew_ended")
-_BEAT_WORKER = sql("beat_worker")
+from holdfast.store.session import first
+from holdfast.store.sql.tasks import lease as lease_sql
+from holdfast.store.sql.workers import workers as workers_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +50,15 @@ async def heartbeat(
     found = await renew_all(session, list(leases.keys()), list(leases.values()), lease_seconds=lease_seconds)
     late = ended or {}
     kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=lease_seconds)
-    worker = await session.fetchrow(_BEAT_WORKER, worker_id, health)
+    worker = await workers_sql.beat_worker(session, worker_id, health)
     return Beat(
         renewed=found.renewed,
         lost=frozenset(leases) - found.renewed - found.busy,
         canceled=found.canceled,
         busy=found.busy,
-        worker_state=None if worker is None else worker["state"],
-        crew=1 if worker is None else worker["crew"],
-        rank=0 if worker is None else worker["rank"],
+        worker_state=None if worker is None else worker.state,
+        crew=1 if worker is None else worker.crew,
+        rank=0 if worker is None else worker.rank,
         lease_seconds=lease_seconds,
         kept=kept,
     )
@@ -75,11 +73,11 @@ class Renewals(NamedTuple):
     busy: frozenset[int] = frozenset()
 
     @staticmethod
-    def of(rows: Sequence[Any]) -> Renewals:
+    def of(rows: Sequence[lease_sql.HeartbeatRow | lease_sql.RenewHeldRow]) -> Renewals:
         return Renewals(
-            renewed=frozenset(row["task_id"] for row in rows if not row["is_busy"]),
-            canceled=frozenset(row["task_id"] for row in rows if row["cancel_requested"]),
-            busy=frozenset(row["task_id"] for row in rows if row["is_busy"]),
+            renewed=frozenset(row.task_id for row in rows if not row.is_busy),
+            canceled=frozenset(row.task_id for row in rows if row.cancel_requested),
+            busy=frozenset(row.task_id for row in rows if row.is_busy),
         )
 
 
@@ -89,7 +87,7 @@ async def renew_all(
     """Extend leases that are still valid, without waiting for any lock."""
     if not task_ids:
         return Renewals()
-    return Renewals.of(await session.fetch(_HEARTBEAT, list(task_ids), list(tokens), lease_seconds))
+    return Renewals.of(await lease_sql.heartbeat(session, list(task_ids), list(tokens), lease_seconds))
 
 
 async def renew_ended(
@@ -99,8 +97,8 @@ async def renew_ended(
     extended."""
     if not task_ids:
         return frozenset()
-    rows = await session.fetch(_RENEW_ENDED, list(task_ids), list(tokens), lease_seconds)
-    return frozenset(row["task_id"] for row in rows)
+    rows = await lease_sql.renew_ended(session, list(task_ids), list(tokens), lease_seconds)
+    return frozenset(row.task_id for row in rows)
 
 
 async def keep_leases(session: Session, reports: Sequence[Report], *, lease_seconds: float) -> None:
@@ -115,7 +113,7 @@ async def renew(database: Database, claimed: Claimed, lease_seconds: float) -> b
 
     If another transaction has locked the row, the lease is neither renewed nor lost; the worker's heartbeats continue.
     """
-    row = await database.fetchrow(_HEARTBEAT, [claimed.task_id], [claimed.lease_token], lease_seconds)
+    row = first(await lease_sql.heartbeat(database, [claimed.task_id], [claimed.lease_token], lease_seconds))
     if row is None:
         raise LeaseLost(f"Attempt {claimed.attempt} of task {claimed.task_id} lost its lease.")
-    return bool(row["cancel_requested"])
+    return bool(row.cancel_requested)

@@ -19,10 +19,8 @@ from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import LOCK_TIMEOUT, TRANSIENT, Database, Session
-from holdfast.store.statements import sql
-
-_EXPIRED = sql("expired")
-_LOSE_WORKERS = sql("lose_workers")
+from holdfast.store.sql.tasks import lease as lease_sql
+from holdfast.store.sql.workers import workers as workers_sql
 
 log = logging.getLogger("holdfast.loops")
 
@@ -87,12 +85,12 @@ async def reap_once(
 
 
 async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, patience: str | None = None) -> Reaped:
-    rows: Sequence[Any] = ()
+    rows: Sequence[lease_sql.ExpiredRow] = ()
     try:
         async with database.transaction() as session:
             if patience is not None:
                 await session.execute(patience)
-            rows = await session.fetch(_EXPIRED, *asked)
+            rows = await lease_sql.expired(session, *asked)
             settled = await _end(session, catalog, rows) if rows else NOTHING_SETTLED
     except LOCK_TIMEOUT:
         return await _reap_by_run(database, catalog, rows)
@@ -107,11 +105,11 @@ async def _reap(database: Database, catalog: Catalog, asked: Sequence[Any], *, p
     return Reaped(count=len(rows), settled=settled, is_full=len(rows) == asked[0], ended=ended)
 
 
-async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[lease_sql.ExpiredRow]) -> Reaped:
     """Settle the nodes of each run in a transaction of its own, so that a locked run delays no other."""
-    runs: dict[int | None, list[Any]] = {}
+    runs: dict[int | None, list[lease_sql.ExpiredRow]] = {}
     for row in rows:
-        runs.setdefault(row["run_id"], []).append(row)
+        runs.setdefault(row.run_id, []).append(row)
     reaped, busy_runs = Reaped(is_full=True), 0
     for some in runs.values():
         try:
@@ -120,7 +118,7 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
                 settled = await _end(session, catalog, some)
             reaped = reaped.and_(Reaped(count=len(some), settled=settled, ended=[_report(row) for row in some]))
         except LOCK_TIMEOUT:
-            reaped = reaped.and_(Reaped(busy=[row["task_id"] for row in some]))
+            reaped = reaped.and_(Reaped(busy=[row.task_id for row in some]))
             busy_runs += 1
             if busy_runs == BUSY_RUNS_MAX:
                 break
@@ -132,7 +130,7 @@ async def _reap_by_run(database: Database, catalog: Catalog, rows: Sequence[Any]
     return reaped
 
 
-async def _reap_one_by_one(database: Database, catalog: Catalog, rows: Sequence[Any]) -> Reaped:
+async def _reap_one_by_one(database: Database, catalog: Catalog, rows: Sequence[lease_sql.ExpiredRow]) -> Reaped:
     """Settle each lease in a transaction of its own. An expired lease is never renewed, and the token check refuses a
     task that another attempt has taken since."""
     settled, stuck = NOTHING_SETTLED, []
@@ -145,39 +143,39 @@ async def _reap_one_by_one(database: Database, catalog: Catalog, rows: Sequence[
             raise
         except Exception:
             # The row may be damaged or of a newer version, or this is a bug; the other leases must still be settled.
-            log.exception("attempt %s of task %s is over and cannot be settled", row["attempt"], row["task_id"])
-            stuck.append(row["task_id"])
+            log.exception("attempt %s of task %s is over and cannot be settled", row.attempt, row.task_id)
+            stuck.append(row.task_id)
     return Reaped(count=len(rows) - len(stuck), settled=settled, stuck=stuck)
 
 
-async def _end(session: Session, catalog: Catalog, rows: Sequence[Any]) -> Settled:
-    await catalog.learn({row["lane_id"] for row in rows}, {row["policy_id"] for row in rows}, session=session)
-    catalog.guarded |= {row["lane_id"] for row in rows if row["is_guarded"]}
+async def _end(session: Session, catalog: Catalog, rows: Sequence[lease_sql.ExpiredRow]) -> Settled:
+    await catalog.learn({row.lane_id for row in rows}, {row.policy_id for row in rows}, session=session)
+    catalog.guarded |= {row.lane_id for row in rows if row.is_guarded}
     return await settle(session, catalog, [_report(row) for row in rows])
 
 
 async def lose_workers_once(database: Database, *, silent_seconds: float) -> int:
     """Mark workers without a recent heartbeat as lost. This decides nothing about their tasks: leases do."""
-    return len(await database.fetch(_LOSE_WORKERS, silent_seconds))
+    return len(await workers_sql.lose_workers(database, silent_seconds))
 
 
-def _report(row: Any) -> Report:
-    lease = (row["task_id"], row["attempt"], row["lease_token"])
-    return Report(*lease, row["policy_id"], row["retries"], row["losses"], _outcome(row), lane_id=row["lane_id"])
+def _report(row: lease_sql.ExpiredRow) -> Report:
+    lease = (row.task_id, row.attempt, row.lease_token)
+    return Report(*lease, row.policy_id, row.retries, row.losses, _outcome(row), lane_id=row.lane_id)
 
 
-def _outcome(row: Any) -> Outcome:
-    who = f"worker {row['worker_id']} ({row['worker_name']})" if row["worker_id"] is not None else "the launched worker"
-    if row["is_canceled"]:
+def _outcome(row: lease_sql.ExpiredRow) -> Outcome:
+    who = f"worker {row.worker_id} ({row.worker_name})" if row.worker_id is not None else "the launched worker"
+    if row.is_canceled:
         return Canceled(reason=f"canceled by force: {who} did not stop in time")
-    if row["state"] == "v":
+    if row.state == "v":
         return Lost(Failure(code=LOST_CODE, message="The launched worker never attached to its reservation."))
-    if row["is_past_deadline"]:
-        how = "did not end it" if row["is_leased"] else "went silent"
+    if row.is_past_deadline:
+        how = "did not end it" if row.is_leased else "went silent"
         return TimedOut(Failure(code=TIMEOUT_CODE, message=f"The attempt passed its deadline and {who} {how}."))
-    if row["worker_state"] == "gone" and row["was_asked_to_stop"]:
+    if row.worker_state == "gone" and row.was_asked_to_stop:
         return Released(reason=STOPPED)
-    if row["worker_state"] == "gone":
+    if row.worker_state == "gone":
         return Lost(Failure(code=LOST_CODE, message=f"The process of {who} ended while it held the lease."))
-    expired = f"{row['lease_expires_at']:%H:%M:%S}"
+    expired = f"{row.lease_expires_at:%H:%M:%S}"
     return Lost(Failure(code=LOST_CODE, message=f"The lease of {who} expired at {expired} without a heartbeat."))

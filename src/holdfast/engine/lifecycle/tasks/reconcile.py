@@ -12,14 +12,8 @@ from dataclasses import dataclass
 from holdfast.core.limits.quota import admit
 from holdfast.engine.limits.quotas import read_meters
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_PROMOTE = sql("promote")
-_ADMIT = sql("admit_retries")
-_POSTPONE = sql("postpone_retries")
-_SPEND = sql("spend_quotas")
-_NEXT_DUE = sql("next_due")
-_UNCLAIMED_LANES = sql("unclaimed_lanes")
+from holdfast.store.sql.limits import guards as guards_sql
+from holdfast.store.sql.tasks import lease as lease_sql
 
 PROMOTE_BATCH = 2_000
 
@@ -41,11 +35,11 @@ async def reconcile_once(database: Database, *, limit: int = PROMOTE_BATCH) -> P
 
 async def promote(session: Session, limit: int) -> Promoted:
     """Promote due tasks in the caller's transaction."""
-    row = await session.fetchrow(_PROMOTE, limit)
-    promoted = Promoted(count=row["promoted"], lanes=row["lanes"] or [])
-    if not row["asked_tasks"]:
+    row = await lease_sql.promote(session, limit)
+    promoted = Promoted(count=row.promoted, lanes=row.lanes or [])
+    if not row.asked_tasks:
         return promoted
-    metered = await _through_quotas(session, list(zip(row["asked_tasks"], row["asked_lanes"], strict=True)))
+    metered = await _through_quotas(session, list(zip(row.asked_tasks, row.asked_lanes, strict=True)))
     lanes = sorted({*promoted.lanes, *metered.lanes})
     return Promoted(count=promoted.count + metered.count, lanes=lanes, held=metered.held)
 
@@ -54,20 +48,20 @@ async def _through_quotas(session: Session, due: Sequence[tuple[int, int]]) -> P
     """Admit the retries for which the quotas of their lane have capacity, and postpone the rest."""
     meters = await read_meters(session, sorted({lane_id for _, lane_id in due}))
     answer = admit(due, meters)
-    rows = await session.fetch(_ADMIT, answer.admitted) if answer.admitted else []
+    rows = await guards_sql.admit_retries(session, answer.admitted) if answer.admitted else []
     if answer.held:
-        await session.fetch(_POSTPONE, list(answer.held), list(answer.held.values()))
+        await guards_sql.postpone_retries(session, list(answer.held), list(answer.held.values()))
     if touched := sorted(answer.spent.keys() | answer.booked.keys()):
         spent = [answer.spent.get(quota_id, 0) for quota_id in touched]
-        await session.fetch(_SPEND, touched, spent, [answer.booked.get(quota_id) for quota_id in touched])
-    return Promoted(count=len(rows), lanes=[row["lane_id"] for row in rows], held=len(answer.held))
+        await guards_sql.spend_quotas(session, touched, spent, [answer.booked.get(quota_id) for quota_id in touched])
+    return Promoted(count=len(rows), lanes=[row.lane_id for row in rows], held=len(answer.held))
 
 
 async def seconds_until_due(database: Database) -> float | None:
     """Return the seconds until the next waiting task is due; None if none waits."""
-    seconds = await database.fetchval(_NEXT_DUE)
+    seconds = await lease_sql.next_due(database)
     return None if seconds is None else max(0.0, float(seconds))
 
 
 async def unclaimed_lanes(database: Database) -> list[int]:
-    return [row[0] for row in await database.fetch(_UNCLAIMED_LANES)]
+    return [row[0] for row in await lease_sql.unclaimed_lanes(database)]

@@ -7,7 +7,7 @@ attempts is refused: a re-drive of the dead letter starts a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.dead_letters.dead_letter import is_retry_ceiling_reached
@@ -26,14 +26,10 @@ from holdfast.engine.notifications import Notifications
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
-from holdfast.store.statements import sql
-
-_RETRY_NOW = sql("retry_now")
-_SHOW_TASK = sql("show_task")
-_REVIVE_TASKS = sql("revive_tasks")
-_SUPERSEDE_LETTERS = sql("supersede_letters")
-_SPENT_RETRIES = sql("spent_retries")
-_CARRY_BUDGETS = sql("carry_budgets")
+from holdfast.store.sql.dead_letters import commands as commands_sql
+from holdfast.store.sql.dead_letters import sweep as sweep_sql
+from holdfast.store.sql.queries import tasks as tasks_sql
+from holdfast.store.sql.tasks import cancel as cancel_sql
 
 
 async def retry(
@@ -57,10 +53,10 @@ async def retry(
     async with dispatch_transaction(database, RETRY, f"The retry of task {task_id}") as session:
         if once is not None:
             await once.begin(session)
-        waiting = await session.fetchrow(_RETRY_NOW, task_id, tenant_id)
+        waiting = await cancel_sql.retry_now(session, task_id, tenant_id)
         if waiting is not None:
-            notifications = Notifications({waiting["lane_id"]}, [], [])
-            done: Requeued | None = Requeued(task_id, waiting["attempt"] + 1, waiting["generation"], notifications)
+            notifications = Notifications({waiting.lane_id}, [], [])
+            done: Requeued | None = Requeued(task_id, waiting.attempt + 1, waiting.generation, notifications)
         else:
             by = RequeueRequest(actor, reason or "operator retry")
             done = await _retry_failed(session, catalog, tenant_id, task_id, by)
@@ -81,16 +77,16 @@ async def _retry_failed(
     if found is None:
         return None
     dead = found.row
-    if is_retry_ceiling_reached(retries=dead["retries"], losses=dead["losses"], max_retries=dead["max_retries"]):
+    if is_retry_ceiling_reached(retries=dead.retries, losses=dead.losses, max_retries=dead.max_retries):
         raise _budget_exhausted(task_id, found.newest)
-    if dead["run_id"] is not None:
+    if dead.run_id is not None:
         return await _retry_node(session, catalog, tenant_id, found, by)
-    rows = await session.fetch(_REVIVE_TASKS, [task_id], tenant_id, by.actor, by.reason, None, True)
+    rows = await sweep_sql.revive_tasks(session, [task_id], tenant_id, by.actor, by.reason, None, True)
     if not rows:
         return None
-    await _supersede(session, found.letters, dead["attempt"] + 1, by)
-    notifications = Notifications({row["lane_id"] for row in rows}, [], [])
-    return Requeued(task_id, dead["attempt"] + 1, dead["generation"], notifications)
+    await _supersede(session, found.letters, dead.attempt + 1, by)
+    notifications = Notifications({row.lane_id for row in rows}, [], [])
+    return Requeued(task_id, dead.attempt + 1, dead.generation, notifications)
 
 
 async def _retry_node(
@@ -101,34 +97,41 @@ async def _retry_node(
     An item of a map is retried together with the other failed items of its node. The run begins another generation,
     because its end was recorded; the retry budgets continue where they were.
     """
-    dead, task_id = found.row, found.row["task_id"]
-    run_id, node_no = dead["run_id"], dead["node_no"]
-    spent = await session.fetch(_SPENT_RETRIES, run_id, [node_no], tenant_id)
+    dead, task_id = found.row, found.row.task_id
+    run_id, node_no = dead.run_id, dead.node_no
+    assert run_id is not None and node_no is not None
+    spent = await sweep_sql.spent_retries(session, run_id, [node_no], tenant_id)
     try:
         done = await redrive_run(session, catalog, tenant_id, run_id, actor=by.actor, reason=by.reason, only=node_no)
     except Conflict as error:
         raise with_its_run(task_id, False, error.detail) from error
     if node_no not in done.numbers:
         raise with_its_run(task_id, False, f"Other items of its node in run {run_id} are under way.")
-    columns = ([row[name] for row in spent] for name in ("task_id", "retries", "losses"))
-    await session.fetch(_CARRY_BUDGETS, *columns)
-    superseded = [row for row in found.held if row["node_no"] in done.numbers]
-    await _supersede(session, superseded, dead["attempt"] + 1, by)
-    return Requeued(task_id, dead["attempt"] + 1, dead["generation"] + 1, done.notifications)
+    await sweep_sql.carry_budgets(
+        session, [row.task_id for row in spent], [row.retries for row in spent], [row.losses for row in spent]
+    )
+    superseded = [row for row in found.held if row.node_no in done.numbers]
+    await _supersede(session, superseded, dead.attempt + 1, by)
+    return Requeued(task_id, dead.attempt + 1, dead.generation + 1, done.notifications)
 
 
-async def _supersede(session: Session, letters: list[Any], attempt: int, by: RequeueRequest) -> None:
-    ids = [row["dead_letter_id"] for row in letters]
-    await session.fetch(_SUPERSEDE_LETTERS, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
+async def _supersede(
+    session: Session,
+    letters: Sequence[commands_sql.HoldRunLettersRow | commands_sql.LockTaskLettersRow],
+    attempt: int,
+    by: RequeueRequest,
+) -> None:
+    ids = [row.dead_letter_id for row in letters]
+    await sweep_sql.supersede_letters(session, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
 
 
-def _budget_exhausted(task_id: int, letter: Any) -> Conflict:
+def _budget_exhausted(task_id: int, letter: commands_sql.LockTaskLettersRow | None) -> Conflict:
     return Conflict(
         "retry budget exhausted",
         code="retry_budget_exhausted",
         advice=f"Start a new generation: `holdfast dead redrive --task {task_id} --reason TEXT`.",
         task_id=str(task_id),
-        dead_letter_id=None if letter is None else str(letter["dead_letter_id"]),
+        dead_letter_id=None if letter is None else str(letter.dead_letter_id),
     )
 
 
@@ -140,21 +143,21 @@ def requeued(verb: str, done: Requeued, *, before: str) -> Change:
 
 async def not_retryable(session: Session, tenant_id: int, task_id: int) -> HoldfastError:
     """Build the error for a task that cannot be retried, with its state. It covers nodes that never became a task."""
-    row = await session.fetchrow(_SHOW_TASK, task_id, tenant_id)
+    row = await tasks_sql.show_task(session, task_id, tenant_id)
     if row is None:
         return NotFound(f"There is no task {task_id}.", code="execution_not_found")
     return Conflict(
-        f"cannot retry execution in status '{row['state']}'",
+        f"cannot retry execution in status '{row.state}'",
         code="execution_not_retryable",
         advice=_advice(row, task_id),
         task_id=str(task_id),
     )
 
 
-def _advice(row: Any, task_id: int) -> str:
-    if row["state"] == "retrying":
+def _advice(row: tasks_sql.ShowTaskRow, task_id: int) -> str:
+    if row.state == "retrying":
         return f"It is retried by itself; at once with `holdfast task retry {task_id}`."
-    if row["run_id"] is not None and row["state"] in ("failed", "upstream_failed", "skipped", "blocked"):
-        return f"It goes with its run: `holdfast run retry {row['run_id']}`."
+    if row.run_id is not None and row.state in ("failed", "upstream_failed", "skipped", "blocked"):
+        return f"It goes with its run: `holdfast run retry {row.run_id}`."
     # It may have failed only after the other statements read it.
     return f"See `holdfast task why {task_id}`."

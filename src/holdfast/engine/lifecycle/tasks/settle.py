@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from holdfast.core.dead_letters.dead_letter import SWEEP_ACTOR
 from holdfast.core.tasks.backoff import jitter_of
@@ -24,15 +25,9 @@ from holdfast.engine.limits.breakers import EndedAttempt, count
 from holdfast.engine.notifications import Notifications
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_ADD_NOTES = sql("add_notes")
-_LOCK_TASKS = sql("lock_tasks")
-_SETTLE_COMPLETED = sql("settle_completed")
-_SETTLE_INCOMPLETE = sql("settle_incomplete")
-_UPDATE_DEAD_LETTERS_AFTER_SETTLE = sql("update_dead_letters_after_settle")
-_FIND_SETTLED = sql("find_settled")
-_FIND_WINNER = sql("find_winner")
+from holdfast.store.sql.dead_letters import sweep as sweep_sql
+from holdfast.store.sql.queries import events as events_sql
+from holdfast.store.sql.tasks import settle as settle_sql
 
 _WINNERS = {**{one.value: one.name.lower() for one in LiveState}, **ENDS}
 _NOTHING_TO_PARK = (None, None, None, None)
@@ -64,8 +59,8 @@ async def _keep_notes(session: Session, reports: Sequence[Report]) -> None:
     """Store the notes of the reports in the settling transaction. After a rollback they are sent again; a repeated
     report finds no lease and adds nothing."""
     said = [(report, kind, detail) for report in reports for kind, detail in report.notes]
-    await session.fetch(
-        _ADD_NOTES,
+    await events_sql.add_notes(
+        session,
         [report.task_id for report, _, _ in said],
         [report.attempt for report, _, _ in said],
         [report.lease_token for report, _, _ in said],
@@ -113,7 +108,7 @@ async def _settle(
     completed = [report for report in reports if type(report.outcome) is Completed]
     if any(report.outcome.commits for report in completed):  # type: ignore[union-attr]
         locked = await lock_generations(session, reports)
-        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
+        await settle_sql.lock_tasks(session, [report.task_id for report in reports])
         reports = await commit_datasets(session, reports, locked)
         completed = [report for report in reports if type(report.outcome) is Completed]
     ends: list[NodeEnd] = []
@@ -128,26 +123,26 @@ async def _settle(
     locks_runs = before_release is None and not others
     runs: Sequence[Sequence[Any]] | None = None
     if completed and others:
-        await session.fetch(_LOCK_TASKS, [report.task_id for report in reports])
+        await settle_sql.lock_tasks(session, [report.task_id for report in reports])
     if completed:
-        row = (await session.fetch(_SETTLE_COMPLETED, *_completed_columns(completed), locks_runs))[0]
-        accepted += row["accepted"]
-        awaited += row["awaited"] or []
-        redriven = row["redriven"]
-        ends += _node_ends(row, repeat(TaskState.COMPLETED))
+        done = await settle_sql.settle_completed(session, *_completed_columns(completed), locks_runs)
+        accepted += done.accepted
+        awaited += done.awaited or []
+        redriven = done.redriven
+        ends += _node_ends(done, repeat(TaskState.COMPLETED))
         # Dead letters of re-driven tasks are locked before any run; in that case the statement did not lock the runs.
         if locks_runs and not redriven:
-            runs = row["runs"] or ()
+            runs = cast(list[list[Any]], done.runs or [])  # two-dimensional: the rows of the locked runs
     if others:
-        row = (await session.fetch(_SETTLE_INCOMPLETE, *_other_columns(catalog, others)))[0]
-        accepted += row["accepted"]
-        awaited += row["awaited"] or []
-        lanes += row["lanes"] or []
-        failed_again, failed_runs = row["failed_again"], row["failed_again_runs"] or []
-        ends += _node_ends(row, map(ENDS.__getitem__, row["node_states"] or ()))
+        row = await settle_sql.settle_incomplete(session, *_other_columns(catalog, others))
+        accepted += row.accepted
+        awaited += row.awaited or []
+        lanes += row.lanes or []
+        failed_again, failed_runs = row.failed_again, row.failed_again_runs or []
+        ends += _node_ends(row, map(ENDS.__getitem__, row.node_states or ()))
     if redriven or failed_again:
-        await session.fetch(
-            _UPDATE_DEAD_LETTERS_AFTER_SETTLE, redriven or [], failed_again or [], failed_runs, SWEEP_ACTOR
+        await sweep_sql.update_dead_letters_after_settle(
+            session, redriven or [], failed_again or [], failed_runs, SWEEP_ACTOR
         )
     notifications = Notifications(set(lanes), awaited, [])
     if ends:
@@ -158,12 +153,14 @@ async def _settle(
     return Settled(len(reports) - len(refused), refused, notifications)
 
 
-def _node_ends(row: Any, states: Iterable[TaskState]) -> Iterable[NodeEnd]:
+def _node_ends(
+    row: settle_sql.SettleCompletedRow | settle_sql.SettleIncompleteRow, states: Iterable[TaskState]
+) -> Iterable[NodeEnd]:
     """Return the tasks of runs that a settling statement ended."""
-    return zip(row["node_tasks"] or (), row["node_runs"] or (), row["node_numbers"] or (), states, strict=False)
+    return zip(row.node_tasks or (), row.node_runs or (), row.node_numbers or (), states, strict=False)
 
 
-def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:
+def _completed_columns(reports: Sequence[Report]) -> tuple[list[int], list[int], list[UUID], list[bytes]]:
     return (
         [report.task_id for report in reports],
         [report.attempt for report in reports],
@@ -172,7 +169,7 @@ def _completed_columns(reports: Sequence[Report]) -> tuple[list[object], ...]:
     )
 
 
-def _other_columns(catalog: Catalog, reports: Sequence[Report]) -> tuple[list[object], ...]:
+def _other_columns(catalog: Catalog, reports: Sequence[Report]) -> tuple[Any, ...]:
     rows = [_other_row(catalog, report) for report in reports]
     return tuple(list(column) for column in zip(*rows, strict=True))
 
@@ -210,20 +207,20 @@ def _other_row(catalog: Catalog, report: Report) -> tuple[object, ...]:
 async def _refusals(session: Session, reports: Sequence[Report]) -> list[Refusal]:
     """Return a refusal for each report that is not recorded identically as settled by its own lease."""
     said = [_said(report) for report in reports]
-    rows = await session.fetch(
-        _FIND_SETTLED,
+    rows = await settle_sql.find_settled(
+        session,
         [report.task_id for report in reports],
         [report.attempt for report in reports],
         [report.lease_token for report in reports],
         *(list(column) for column in zip(*said, strict=True)),
     )
-    on_record = {(row["task_id"], row["attempt"]): row for row in rows}
+    on_record = {(row.task_id, row.attempt): row for row in rows}
     refused = []
     for report in reports:
         found = on_record.get((report.task_id, report.attempt))
-        if found is not None and _is_as_before(report, found["state"], is_same=found["is_same"]):
+        if found is not None and _is_as_before(report, found.state, is_same=found.is_same):
             continue
-        winner = await session.fetchrow(_FIND_WINNER, report.task_id)
+        winner = await settle_sql.find_winner(session, report.task_id)
         refused.append(Refusal(report.task_id, report.attempt, _winner_text(winner)))
     return refused
 
@@ -250,7 +247,7 @@ def _is_as_before(report: Report, state: str, *, is_same: bool) -> bool:
     return is_same and state == ATTEMPT_CODES[attempt_state(report.outcome)]
 
 
-def _winner_text(row: Any) -> str:
+def _winner_text(row: settle_sql.FindWinnerRow | None) -> str:
     if row is None:
         return "the task does not exist"
     state, attempt, worker_id, _ = row
@@ -260,4 +257,4 @@ def _winner_text(row: Any) -> str:
 
 async def warm_settle(session: Session) -> None:
     """Prepare the settling statement by settling nothing."""
-    await session.fetch(_SETTLE_COMPLETED, [], [], [], [], False)
+    await settle_sql.settle_completed(session, [], [], [], [], False)
