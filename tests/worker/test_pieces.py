@@ -16,7 +16,7 @@ import pytest
 
 from holdfast._internal.process_tree import kill_session
 from holdfast.core.tasks.outcome import Completed, Failed, Outcome
-from holdfast.execution.attempt_pool import Attempts
+from holdfast.execution.attempt_pool import AttemptPool
 from holdfast.execution.running_attempt import FOREVER
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.worker.supervisor import start_orders as wire_orders
@@ -116,7 +116,7 @@ async def test_a_fault_while_an_attempt_is_run_costs_that_attempt_alone():
         if len(ended) == 2:
             over.set()
 
-    Attempts(run, at_end).start(
+    AttemptPool(run, at_end).start(
         SimpleNamespace(claimed=SimpleNamespace(task_id=one, attempt=1), task=None) for one in (1, 2)
     )
     await asyncio.wait_for(over.wait(), 10)

@@ -55,10 +55,10 @@ SIGN_OFF_SECONDS = 5.0
 def main(arguments: list[str]) -> int:
     parent_pipe, deadline_page = ParentPipe(int(arguments[0])), DeadlinePage(int(arguments[1]))
     os.set_inheritable(deadline_page.descriptor, False)
-    transport = parent_pipe.read_line()
-    if not transport:
+    orders_line = parent_pipe.read_line()
+    if not orders_line:
         return ExitCode.STOPPED
-    orders = wire_orders.decode(transport)
+    orders = wire_orders.decode(orders_line)
     parent_watch = ParentWatch(orders.settings.worker.lease_seconds)
     parent_pipe.watch(parent_watch.on_end)
     try:
@@ -122,17 +122,16 @@ async def _work(
                 origin=f"app:{app.name}",
                 isolator=Isolated(orders),
                 datasets=app.datasets,
-                publish=_publisher(deadline_page, settings.worker.lease_seconds),
-                exit_process=lambda: leave(ExitCode.OVERDUE),
+                process=SupervisedProcess(deadline_page, settings.worker.lease_seconds),
             )
-            asked = asyncio.Event()
-            _obey_signals(worker, asked)
+            stop_requested = asyncio.Event()
+            _stop_on_signals(worker, stop_requested)
             parent_watch.adopt(worker, asyncio.get_running_loop())
-            worker.on_ready = partial(_greet, worker, orders.url)
+            worker.on_ready = partial(_log_ready, worker, orders.url)
             await worker.run()
-            if worker.is_drained:
+            if worker.state.is_drained:
                 return ExitCode.DRAINED, worker.is_idle
-            return (ExitCode.STOPPED if asked.is_set() else ExitCode.AWAY), worker.is_idle
+            return (ExitCode.STOPPED if stop_requested.is_set() else ExitCode.AWAY), worker.is_idle
     except Unavailable as error:
         log.error("%s", error)
         return ExitCode.AWAY, True
@@ -141,7 +140,7 @@ async def _work(
         return ExitCode.CANNOT_LOAD, True
 
 
-def _greet(worker: Worker, url: str) -> None:
+def _log_ready(worker: Worker, url: str) -> None:
     """Log what this worker serves, and where its tasks come from."""
     if not worker.actions:
         log.warning("the app has no actions: this worker will run nothing")
@@ -173,21 +172,26 @@ async def _transport(url: str, settings: Settings) -> AsyncIterator[Engine | Tra
         )
 
 
-def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:
-    """Return a function that publishes the deadline, and sets the kernel timer a little later as a fallback."""
-    kill_timer = KillTimer()
+class SupervisedProcess:
+    """This process, killed by its supervisor at the published deadline, or by a kernel timer a little later."""
 
-    def publish(worker_id: int, kill_at: float) -> None:
-        deadline_page.worker_id = worker_id
-        deadline_page.kill_at = kill_at
-        kill_timer.set(kill_at + lease_seconds * KILL_TIMER_DELAY)
+    def __init__(self, deadline_page: DeadlinePage, lease_seconds: float) -> None:
+        self._deadline_page = deadline_page
+        self._kill_timer = KillTimer()
+        self._delay_seconds = lease_seconds * KILL_TIMER_DELAY
 
-    return publish
+    def publish_kill_at(self, worker_id: int, kill_at: float) -> None:
+        self._deadline_page.worker_id = worker_id
+        self._deadline_page.kill_at = kill_at
+        self._kill_timer.set(kill_at + self._delay_seconds)
+
+    def exit(self) -> None:
+        leave(ExitCode.OVERDUE)
 
 
-def _obey_signals(worker: Worker, asked: asyncio.Event) -> None:
+def _stop_on_signals(worker: Worker, stop_requested: asyncio.Event) -> None:
     def stop(within_seconds: float | None) -> None:
-        asked.set()
+        stop_requested.set()
         worker.stop(within_seconds=within_seconds)
 
     loop = asyncio.get_running_loop()

@@ -24,8 +24,8 @@ class ParentPipe:
             if not part:
                 return b""
             self._rest += part
-        transport, _, self._rest = self._rest.partition(b"\n")
-        return transport
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` from a thread once the parent is dead."""
