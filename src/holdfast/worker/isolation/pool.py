@@ -107,16 +107,16 @@ class Isolated:
             attempt.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
         assert context._effect_runner is not None
         start = self._start(context, attempt)
-        talk = asyncio.create_task(process.run(start, _noted(context), context._effect_runner.ask))
+        running = asyncio.create_task(process.run(start, _note_function(context), context._effect_runner.ask))
         try:
             async with asyncio.timeout(timeout):
-                return _outcome(await asyncio.shield(talk), process)
+                return _outcome(await asyncio.shield(running), process)
         except TimeoutError:
-            await self._force(process, talk, attempt)
+            await self._force_end(process, running, attempt)
             return timed_out(timeout)
         except asyncio.CancelledError:
             _clear_cancellation(attempt)
-            await self._force(process, talk, attempt)
+            await self._force_end(process, running, attempt)
             return outcome_of_stop(attempt)
 
     def _start(self, context: Context, attempt: RunningAttempt) -> Start:
@@ -134,21 +134,21 @@ class Isolated:
             output_bytes_max=self._output_bytes_max,
         )
 
-    async def _force(
-        self, process: IsolatedProcess, talk: asyncio.Task[AttemptEnded | None], attempt: RunningAttempt
+    async def _force_end(
+        self, process: IsolatedProcess, running: asyncio.Task[AttemptEnded | None], attempt: RunningAttempt
     ) -> None:
         """Make the attempt end: stop message, then SIGTERM, then SIGKILL."""
         began = time.monotonic()
         process.ask_to_stop()
-        await _until(talk, lambda: began + self._grace(attempt) / 2, attempt)
-        if not talk.done():
+        await _wait_until(running, lambda: began + self._grace(attempt) / 2, attempt)
+        if not running.done():
             process.signal(signal.SIGTERM)
-            await _until(talk, lambda: began + self._grace(attempt), attempt)
-        if not talk.done():
+            await _wait_until(running, lambda: began + self._grace(attempt), attempt)
+        if not running.done():
             process.kill()
-        while not talk.done():
+        while not running.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([talk])
+                await asyncio.wait([running])
 
     def _grace(self, attempt: RunningAttempt) -> float:
         """Return the grace time, shortened if the lease expires earlier: the process must be dead before it does."""
@@ -156,11 +156,11 @@ class Isolated:
         return max(0.0, min(self._grace_seconds, left / 2))
 
 
-async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], attempt: RunningAttempt) -> None:
+async def _wait_until(running: asyncio.Task[Any], instant: Callable[[], float], attempt: RunningAttempt) -> None:
     """Wait for the end, at most until an instant that a second stop request may bring forward."""
-    while not talk.done() and (left := instant() - time.monotonic()) > 0:
+    while not running.done() and (left := instant() - time.monotonic()) > 0:
         try:
-            await asyncio.wait([talk], timeout=left)
+            await asyncio.wait([running], timeout=left)
         except asyncio.CancelledError:
             _clear_cancellation(attempt)
 
@@ -171,7 +171,7 @@ def _clear_cancellation(attempt: RunningAttempt) -> None:
         attempt.task.uncancel()
 
 
-def _noted(context: Context) -> Callable[[str, bytes], None]:
+def _note_function(context: Context) -> Callable[[str, bytes], None]:
     return lambda kind, detail: context._note(kind, json.loads(detail))
 
 

@@ -158,7 +158,7 @@ class WorkerState:
             )
         # Draining is permanent: it is not undone by a later response.
         self.is_draining = self.is_draining or beat.worker_state != "active"
-        self.peers, self.rank = max(1, beat.crew), beat.rank
+        self.peers, self.rank = max(1, beat.peers), beat.rank
         self.signal.has_notes_due = bool(self.notes)
         if beat.worker_state is None and not self.is_stopping:
             log.error("this worker is no longer registered; leaving")

@@ -36,13 +36,13 @@ from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor import start_orders as wire_orders
 from holdfast.worker.supervisor.deadline_page import DeadlinePage
 from holdfast.worker.supervisor.kill_timer import KillTimer
-from holdfast.worker.supervisor.parent_pipe import ParentPipe
 from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 from holdfast.worker.transport.contract import Transport
 
 log = logging.getLogger("holdfast.worker")
 
 ACTIONS_SHOWN_MAX = 20
+ORDERS_BYTES_MAX = 1024 * 1024
 KILL_TIMER_DELAY = 0.03
 """Delay of the kernel timer after the supervisor's deadline, as a share of the lease. Including the supervisor's own
 delay it still fires before the lease expires.
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         app = load_app(orders.app_ref, orders.packs)
         # An app that configured logging itself keeps its configuration.
         set_up(orders.settings.log)
-        if not orders.tells_failures:
+        if not orders.logs_failures:
             logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
         app.configure(settings_for(app.own_settings, replace(orders.settings, url=orders.url)))
     except Invalid as error:
@@ -73,12 +73,40 @@ def main(arguments: list[str]) -> int:
         return ExitCode.CANNOT_LOAD
     freeze_startup_objects()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ending, is_idle = runner.run(_work(app, orders, deadline_page, parent_watch))
+        exit_code, is_idle = runner.run(_work(app, orders, deadline_page, parent_watch))
         if not is_idle:
             # A thread still runs an attempt. A normal exit would wait for it past its lease.
             sys.stdout.flush()
-            leave(ending)
-    return ending
+            leave(exit_code)
+    return exit_code
+
+
+class ParentPipe:
+    """A pipe from the supervisor: it carries the start orders, and closes when the supervisor dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.set_inheritable(descriptor, False)
+        self._rest = b""
+
+    def read_line(self) -> bytes:
+        """Return the first line; empty if the parent died before it wrote one."""
+        while b"\n" not in self._rest and len(self._rest) < ORDERS_BYTES_MAX:
+            part = os.read(self._descriptor, 65536)
+            if not part:
+                return b""
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` from a thread once the parent is dead."""
+        threading.Thread(target=self._wait, args=(on_end,), name="holdfast-parent-pipe", daemon=True).start()
+
+    def _wait(self, on_end: Callable[[], None]) -> None:
+        while os.read(self._descriptor, 65536):
+            pass
+        on_end()
 
 
 class ParentWatch:
@@ -209,9 +237,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def leave(ending: ExitCode) -> NoReturn:
+def leave(exit_code: ExitCode) -> NoReturn:
     """End this process now, whatever its threads are doing."""
-    os._exit(ending)
+    os._exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] | None
     name: str
     packs: list[str] = []
-    tells_failures: bool = True
+    logs_failures: bool = True
     """Whether failed attempts are logged; false if another component shows them already."""
 
 

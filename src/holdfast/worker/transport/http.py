@@ -321,7 +321,7 @@ class HttpHeartbeats:
             busy=busy,
             canceled=frozenset(map(int, answer.canceled)),
             worker_state=answer.worker_state,
-            crew=answer.crew,
+            peers=answer.crew,
             rank=answer.rank,
             lease_seconds=answer.lease_seconds,
             kept=frozenset(map(int, answer.kept)),

@@ -29,7 +29,7 @@ class Beat:
     canceled: frozenset[int]
     worker_state: str | None
     busy: frozenset[int] = frozenset()
-    crew: int = 1
+    peers: int = 1
     """How many workers of the same kind are present."""
     rank: int = 0
     """How many of them registered before this one."""
@@ -59,7 +59,7 @@ async def heartbeat(
         canceled=found.canceled,
         busy=found.busy,
         worker_state=None if worker is None else worker["state"],
-        crew=1 if worker is None else worker["crew"],
+        peers=1 if worker is None else worker["crew"],
         rank=0 if worker is None else worker["rank"],
         lease_seconds=lease_seconds,
         kept=kept,
