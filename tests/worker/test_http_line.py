@@ -330,7 +330,7 @@ async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_othe
             "slots": 1,
         }
         listening = SimpleNamespace(on_notification=lambda *_: rung.set(), claimable_slots=lambda: 1)
-        await line.sign_on(SignOn(**about, schedules=(), origin=""), listening)
+        await line.sign_on(SignOn(**about, labels={}, schedules=(), origin=""), listening)
         line.await_work(is_free=True)
         await asyncio.wait_for(rung.wait(), 20)
         line.drop()

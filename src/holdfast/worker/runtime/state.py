@@ -124,7 +124,7 @@ class WorkerState:
             cancel_grace_seconds=self.settings.cancel_grace_seconds,
             effect_store=transport.effect_store,
             notes=self.notes,
-            datasets=transport.declared(datasets or {}),
+            datasets=transport.declared_datasets(datasets or {}),
         )
         self._pool = AttemptPool(self._runner.start, self._attempt_ended)
 
@@ -224,7 +224,7 @@ class WorkerState:
         else:
             self.reports.append(report := self._report(attempt, outcome))
             if type(outcome) is not Completed:
-                policy = attempt.plan.policy if self.transport.decides else None
+                policy = attempt.plan.policy if self.transport.has_full_policies else None
                 self._failure_log.tell(attempt.plan.lane.action, report, policy)
         self.signal.wake()
 

@@ -32,6 +32,7 @@ from holdfast.authoring.action import Action, Isolation
 from holdfast.authoring.flow.flow import Flow
 from holdfast.authoring.schedule import Schedule
 from holdfast.engine.engine import Engine
+from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import Invalid
 from holdfast.execution.dataset_writer import Datasets
 from holdfast.execution.runner import INTERRUPTED, Isolator
@@ -134,6 +135,7 @@ class Worker:
             await self.transport.sign_off(is_idle=self.is_idle)
 
     async def _register(self) -> None:
+        probe_url = self.state.settings.probe_url
         declaration = SignOn(
             name=self.name,
             version=self.version,
@@ -142,6 +144,7 @@ class Worker:
             flows=self.flows,
             queues=self.queues,
             slots=self.slots,
+            labels={} if probe_url is None else {PROBE_LABEL: probe_url},
             schedules=self._schedules,
             origin=self._origin,
         )

@@ -62,6 +62,7 @@ class SignOn:
     flows: Mapping[str, Flow[...]]
     queues: list[str] | None
     slots: int
+    labels: Mapping[str, str]
     schedules: Sequence[Schedule]
     origin: str
 
@@ -145,7 +146,7 @@ class Transport(WorkListener, Protocol):
     """The longest wait for work without a notification."""
     batch_bytes_max: int
     """How many bytes of output one exchange may carry."""
-    decides: bool
+    has_full_policies: bool
     """Whether its policies are complete. Over HTTP only the server knows what follows a failure."""
     concurrent_exchanges: int
     """How many exchanges may run concurrently. Only the first sends notes."""
@@ -179,7 +180,7 @@ class Transport(WorkListener, Protocol):
         """Return a channel for the heartbeat thread, with its own connection."""
         ...
 
-    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+    def declared_datasets(self, datasets: Datasets) -> DeclaredDatasets:
         """Return how attempts access the app's datasets."""
         ...
 

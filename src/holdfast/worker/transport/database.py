@@ -24,7 +24,6 @@ from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.notifications import Notifications
 from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.workers.declare import declare_action, declare_flows
-from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import HoldfastError
 from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets
 from holdfast.execution.effect_store import DatabaseEffectStore, EffectStore
@@ -65,7 +64,7 @@ class DatabaseTransport:
         self.effect_store: EffectStore = DatabaseEffectStore(engine)
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
-        self.decides = True
+        self.has_full_policies = True
         self.concurrent_exchanges = 1  # an exchange uses the session exclusively
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine
@@ -80,7 +79,6 @@ class DatabaseTransport:
         await self._declare(declaration)
         database, seconds = self._engine.database, self.settings.worker
         actions = declaration.claimed_actions
-        labels = "{}" if seconds.probe_url is None else json.dumps({PROBE_LABEL: seconds.probe_url})
         row = await database.fetchrow(
             _REGISTER,
             declaration.name,
@@ -88,7 +86,7 @@ class DatabaseTransport:
             declaration.queues,
             actions,
             declaration.slots,
-            labels,
+            json.dumps(declaration.labels),
             self._engine.tenant_id,
             None,
         )
@@ -234,7 +232,7 @@ class DatabaseTransport:
         database = self._engine.database.apart()
         return DatabaseHeartbeats(database, self._engine.catalog, self._worker_id, lease_seconds=seconds)
 
-    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+    def declared_datasets(self, datasets: Datasets) -> DeclaredDatasets:
         self._datasets = DeclaredDatasets(self._engine.database, self.settings.tenant, datasets)
         return self._datasets
 

@@ -21,7 +21,6 @@ from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Refusal, Report, Se
 from holdfast.engine.lifecycle.tasks.exchange import Start
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
 from holdfast.engine.notifications import NO_NOTIFICATIONS
-from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets, NoDatasets
 from holdfast.execution.effect_store import EffectStore
@@ -102,7 +101,7 @@ class HttpTransport:
         self.effect_store: EffectStore = self._effect_store
         self.poll_seconds = POLL_SECONDS
         self.batch_bytes_max = BATCH_BYTES_MAX
-        self.decides = False
+        self.has_full_policies = False
         self.concurrent_exchanges = CONCURRENT_EXCHANGES
         self._worker_id = ""
         self._wait_seconds_max = WAIT_SECONDS_UNTOLD
@@ -117,7 +116,6 @@ class HttpTransport:
         ignored = {"flows": declaration.flows, "schedules": declaration.schedules}
         if names := [name for name, values in ignored.items() if values]:
             log.warning("%s are declared by workers that have the database, not over HTTP", " and ".join(names))
-        probe_url = self.settings.worker.probe_url
         allowed = (await self._connection.get("/internal/terms", Allowed)).queues
         actions = [declaration.actions[name] for name in declaration.claimed_actions]
         served = [action for action in actions if _is_served(action.queue, declaration.queues, allowed)]
@@ -125,7 +123,7 @@ class HttpTransport:
             worker_id=declaration.name,
             queues=declaration.queues,
             actions=declaration.claimed_actions,
-            labels={} if probe_url is None else {PROBE_LABEL: probe_url},
+            labels=dict(declaration.labels),
             runtimes=["python"],
             slots=declaration.slots,
             version=declaration.version,
@@ -277,7 +275,7 @@ class HttpTransport:
     def heartbeat_channel(self) -> HeartbeatChannel:
         return HttpHeartbeats(self._server, self._worker_id)
 
-    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+    def declared_datasets(self, datasets: Datasets) -> DeclaredDatasets:
         return NoDatasets()
 
     async def sign_off(self, *, is_idle: bool) -> None:
