@@ -15,7 +15,7 @@ from holdfast.engine.queries.dead_letters import list_letters
 from holdfast.server.worker_api.reports import done_of
 from holdfast.testing import factories as a
 from holdfast.testing.idle import run_until_idle
-from holdfast.worker.transport.http_reports import completion
+from holdfast.worker.transport.http_messages import completion
 
 
 @pytest.fixture

@@ -118,4 +118,4 @@ async def test_the_answer_ranks_a_worker_among_its_kind(dispatcher):
         ids.append(row["worker_id"])
     async with dispatcher.engine.database.transaction() as session:
         beats = [await heartbeat(session, worker_id, {}, lease_seconds=10.0) for worker_id in ids]
-    assert [(beat.crew, beat.rank) for beat in beats] == [(2, 0), (1, 0), (2, 1)]
+    assert [(beat.peers, beat.rank) for beat in beats] == [(2, 0), (1, 0), (2, 1)]

@@ -208,7 +208,7 @@ async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, 
         os.killpg(child.pid, signal.SIGKILL)
         await asyncio.to_thread(child.wait, 5)
         await engine.database.fetch("update holdfast.launch set looked_at = looked_at - interval '1 minute'")
-        await launching.tend_once()
+        await launching.supervise_once()
         [attempt] = await dispatcher.attempts(task.task_id)
         assert "stopped without attaching" in attempt.message and attempt.state == "lost"
 
@@ -226,7 +226,7 @@ async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
     await dispatcher.reap_once()
     [attempt] = await dispatcher.attempts(task.task_id)
     assert attempt.state == "lost" and "without a heartbeat" in attempt.message
-    await launching.tend_once()
+    await launching.supervise_once()
 
 
 @pytest.mark.representative(one_in=3)

@@ -21,16 +21,16 @@ async def test_what_only_another_machine_can_stop_is_left_to_it_for_a_day(
     await launching.launch_once()
     await dispatcher.cancel(task)
     there, platform.stop = platform.stop, elsewhere
-    assert await launching.tend_once() == 0
+    assert await launching.supervise_once() == 0
     assert await engine.database.fetchval("select count(*) from holdfast.launch") == 1
     platform.stop = there
-    assert await launching.tend_once() == 1  # at once: nobody's platform is in trouble
+    assert await launching.supervise_once() == 1  # at once: nobody's platform is in trouble
     [task] = await queue_up()
     await launching.launch_once()
     await dispatcher.cancel(task)
     platform.stop = elsewhere
     await clock.advance("25h")
-    assert await launching.tend_once() == 1
+    assert await launching.supervise_once() == 1
 
 
 async def elsewhere(_name, _handle):
@@ -58,7 +58,7 @@ async def test_what_cannot_be_stopped_here_makes_room_for_what_can(
             raise NotHere("It was launched on another machine.")
 
     platform.stop = stop
-    assert await launching.tend_once() + await launching.tend_once() == 1
+    assert await launching.supervise_once() + await launching.supervise_once() == 1
 
 
 async def test_a_platform_that_does_not_answer_holds_up_nothing_of_another(engine, queue_up, dispatcher, platform):

@@ -233,7 +233,7 @@ async def test_a_worker_that_stopped_without_calling_back_is_lost_before_its_tim
     await launching.launch_once()
     platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="exit code 137")}
     await clock.advance(seconds=11)
-    await launching.tend_once()
+    await launching.supervise_once()
     [attempt] = await dispatcher.attempts(task)
     assert attempt.state is AttemptState.LOST and "exit code 137" in attempt.message
     assert (await dispatcher.task(task)).state is TaskState.QUEUED
@@ -247,7 +247,7 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     lease = await dispatcher.attach(reservation_of(platform.asked[0]))
     platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="a lie")}
     await clock.advance(seconds=5)
-    await launching.tend_once()
+    await launching.supervise_once()
     assert (await dispatcher.heartbeat(lease)).lost == set()
     await dispatcher.settle(lease, Completed(b"1"))
 
@@ -268,7 +268,7 @@ async def test_only_a_platform_that_is_sure_loses_a_worker(
     await launching.launch_once()
     platform.seen = {platform.asked[0].name: LaunchStatus(state=state)}
     await clock.advance(seconds=seconds)
-    await launching.tend_once()
+    await launching.supervise_once()
     [attempt] = await dispatcher.attempts(task)
     assert (attempt.state is AttemptState.LOST) is is_lost
 
@@ -277,7 +277,7 @@ async def test_a_canceled_reservation_is_stopped_on_the_platform(launching, queu
     [task] = await queue_up()
     await launching.launch_once()
     assert await dispatcher.cancel(task) == "canceled"
-    assert await launching.tend_once() == 1
+    assert await launching.supervise_once() == 1
     assert platform.stopped == [platform.asked[0].name] and await slots() == []
 
 
@@ -288,7 +288,7 @@ async def test_a_canceled_worker_is_stopped_on_the_platform(launching, queue_up,
     await dispatcher.cancel(task, grace_seconds=2)
     await clock.advance(seconds=3)
     await dispatcher.reap_once()
-    await launching.tend_once()
+    await launching.supervise_once()
     assert platform.stopped == [platform.asked[0].name]
 
 
@@ -296,7 +296,7 @@ async def test_a_worker_that_called_back_is_left_to_end_by_itself(launching, que
     await queue_up()
     await launching.launch_once()
     await dispatcher.settle(await dispatcher.attach(reservation_of(platform.asked[0])), Completed(b"1"))
-    assert await launching.tend_once() == 1
+    assert await launching.supervise_once() == 1
     assert platform.stopped == []
     assert await engine.database.fetchval("select count(*) from holdfast.launch") == 0
 
@@ -307,7 +307,7 @@ async def test_a_lost_worker_is_stopped_so_that_it_does_not_run_on(launching, qu
     lease = await dispatcher.attach(reservation_of(platform.asked[0]))
     await clock.advance(seconds=lease.seconds + 1)
     await dispatcher.reap_once()
-    await launching.tend_once()
+    await launching.supervise_once()
     assert platform.stopped == [platform.asked[0].name]
 
 
@@ -318,10 +318,10 @@ async def test_a_platform_that_cannot_be_asked_to_stop_is_asked_again(
     await launching.launch_once()
     await dispatcher.cancel(task)
     stop, platform.stop = platform.stop, None
-    assert await launching.tend_once() == 0
+    assert await launching.supervise_once() == 0
     platform.stop = stop
-    assert await launching.tend_once() == 0  # it is left alone for a while
-    assert await Launching(engine, Fixed({"test": profile(platform)})).tend_once() == 1
+    assert await launching.supervise_once() == 0  # it is left alone for a while
+    assert await Launching(engine, Fixed({"test": profile(platform)})).supervise_once() == 1
 
 
 async def test_the_token_is_kept_as_a_hash_and_deleted_at_the_call_back(
@@ -343,7 +343,7 @@ async def test_a_token_lives_two_hours(engine, launching, queue_up, platform, cl
     await launching.launch_once()
     for seconds, kept in ((2 * 60 * 60 - 60, 1), (60, 0)):
         await clock.advance(seconds=seconds)
-        await launching.tend_once()
+        await launching.supervise_once()
         assert await engine.database.fetchval("select cardinality(token_hashes) from holdfast.launch") == kept
 
 

@@ -57,7 +57,7 @@ async def test_a_server_launches_and_other_workers_leave_it_alone(server, engine
     settings = replace(Settings(), url=holdfast_url)
     worker = Worker(engine, {"launched.add": shop_app.add})
     async with worker.signed_on(), Client(settings, shop_app.app.actions, {}) as client:
-        assert worker._pulled() == []
+        assert worker._claimed_actions() == []
         task = await client.enqueue(shop_app.add, a=20, b=3)
         assert (await task.result(timeout=60))["sum"] == 23
 

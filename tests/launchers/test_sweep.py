@@ -21,7 +21,7 @@ async def a_pass(engine, platform) -> None:
     loop = Launching(engine, Fixed({"test": profile(platform)}))
     try:
         await loop.launch_once()
-        await loop.tend_once()
+        await loop.supervise_once()
     except ANY_DB_ERROR:
         return
 
@@ -39,7 +39,7 @@ async def finish(dispatcher, launching, clock, platform, task) -> None:
             except LeaseLost:
                 continue
             await dispatcher.settle(lease, Completed(b"1"))
-        await launching.tend_once()
+        await launching.supervise_once()
         if (await dispatcher.task(task)).state == "completed":
             return
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.worker.servers import HttpServer, LossyWay, message
@@ -14,11 +15,10 @@ from tests.worker.servers import HttpServer, LossyWay, message
 import holdfast as hf
 from holdfast.errors import InvalidSettings, Unauthorized
 from holdfast.settings.settings import Settings
-from holdfast.worker.runtime.exchange_loop import share_of
-from holdfast.worker.runtime.running_attempts import BATCH_SHARED_MIN
+from holdfast.worker.runtime.state import BATCH_SHARED_MIN, share_of
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor.http_maintenance import HttpMaintenance
-from holdfast.worker.transport.contract import SignOn, WorkerCallbacks
+from holdfast.worker.transport.contract import SignOn
 from holdfast.worker.transport.http import CONCURRENT_EXCHANGES, HttpTransport, fetch_terms
 from holdfast.worker.transport.http_connection import HttpConnection, Server
 
@@ -320,11 +320,17 @@ async def test_a_worker_waits_as_long_as_its_server_allows_and_not_with_all_othe
     rung = asyncio.Event()
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         line = HttpTransport(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", settings)
-        about = {"name": "w", "version": "", "actions": {}, "pulled": [], "flows": {}, "queues": None, "slots": 1}
-        listening = WorkerCallbacks(
-            notify=lambda *_: rung.set(), look=lambda _: None, free=lambda: 1, beat=lambda: None
-        )
-        await line.sign_on(SignOn(**about, schedules=(), origin=""), listening)
+        about = {
+            "name": "w",
+            "version": "",
+            "actions": {},
+            "claimed_actions": [],
+            "flows": {},
+            "queues": None,
+            "slots": 1,
+        }
+        listening = SimpleNamespace(on_notification=lambda *_: rung.set(), claimable_slots=lambda: 1)
+        await line.sign_on(SignOn(**about, labels={}, schedules=(), origin=""), listening)
         line.await_work(is_free=True)
         await asyncio.wait_for(rung.wait(), 20)
         line.drop()

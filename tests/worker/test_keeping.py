@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.leases import Report
-from holdfast.worker.runtime import unsettled_leases
-from holdfast.worker.runtime.unsettled_leases import KEPT_SECONDS_MAX, UnsettledLeases
+from holdfast.worker.runtime import heartbeat_thread
+from holdfast.worker.runtime.heartbeat_thread import UNSETTLED_SECONDS_MAX, UnsettledLeases
 
 BEAT = 3.0
 
@@ -24,11 +24,11 @@ def ended():
 @pytest.fixture
 def due(ended):
     """What is due at a time; all of it is then kept, unless `answers` says which."""
-    one = UnsettledLeases(lambda: ended)
+    leases = UnsettledLeases()
 
     def at(now, *, answers=None):
-        found = one.due(now, young_seconds=BEAT)
-        one.kept(found if answers is None else answers, now)
+        found = leases.due(ended, now, young_seconds=BEAT)
+        leases.renewed(found if answers is None else answers, now)
         return set(found)
 
     return at
@@ -55,11 +55,11 @@ def test_what_could_not_be_kept_is_tried_again(ended, due):
 def test_what_is_not_settled_for_very_long_is_given_up(ended, due):
     ended[:] = [a_report(1)]
     assert due(3.0) == {1}
-    assert due(2.0 + KEPT_SECONDS_MAX) == {1}
-    assert due(5.0 + KEPT_SECONDS_MAX) == set()
+    assert due(2.0 + UNSETTLED_SECONDS_MAX) == {1}
+    assert due(5.0 + UNSETTLED_SECONDS_MAX) == set()
 
 
 def test_many_have_their_turns(ended, due, monkeypatch):
-    monkeypatch.setattr(unsettled_leases, "KEPT_MAX", 2)
+    monkeypatch.setattr(heartbeat_thread, "UNSETTLED_MAX", 2)
     ended[:] = [a_report(n) for n in range(5)]
     assert [due(now) for now in (3.0, 4.0, 5.0, 5.5)] == [{0, 1}, {2, 3}, {4}, set()]

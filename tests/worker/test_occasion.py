@@ -146,7 +146,7 @@ async def test_what_ends_during_an_exchange_is_reported_after_it(
             gated.end(0)
             await asyncio.wait_for(reported.wait(), SECONDS_MAX)
             gated.end(1)
-            await eventually(lambda: worker._attempts.reports)
+            await eventually(lambda: worker.state.reports)
             go.set()
             assert [await first.result(SECONDS_MAX), await second.result(SECONDS_MAX)] == [0, 1]
 
@@ -187,10 +187,10 @@ async def test_notes_are_due_until_an_exchange_took_them_along(under_way, gated,
         await transport.answers(3)
         gated.noted.set()
         gated.end(4)
-        await eventually(lambda: worker._notes)
-        worker._hear_beat(A_BEAT, {})
+        await eventually(lambda: worker.state.notes)
+        worker.state.apply_heartbeat(A_BEAT, {})
         transport.give[3].set()
-        await eventually(lambda: not worker._concurrent_exchanges._beside)
+        await eventually(lambda: not worker.exchange_loop.has_additional)
         transport.give[2].set()
 
         async def is_kept() -> bool:
@@ -206,21 +206,22 @@ async def test_notes_are_due_until_an_exchange_took_them_along(under_way, gated,
 async def test_a_drain_ends_with_the_last_exchange_whichever_flight_makes_it(under_way, gated, eventually):
     async with under_way() as (worker, transport, _):
         gated.end(3, 4)
-        worker._hear_beat(replace(A_BEAT, worker_state="draining"), {})
+        worker.state.apply_heartbeat(replace(A_BEAT, worker_state="draining"), {})
         await transport.answers(2)
         transport.give[2].set()
-        await eventually(lambda: not worker._attempts.entries and not worker._attempts.reports)
+        await eventually(lambda: not worker.state.running and not worker.state.reports)
         transport.give[3].set()
         await transport.answers(3)
-        await eventually(lambda: worker.is_drained, seconds_max=SECONDS_MAX)
+        await eventually(lambda: worker.state.is_drained, seconds_max=SECONDS_MAX)
 
 
 class RungLine(DatabaseTransport):
     """Hears nothing but what the test rings, and has something done after its first look, before the answer."""
 
-    async def sign_on(self, signing, body):
-        self.notify = body.notify
-        return await super().sign_on(signing, replace(body, notify=lambda *_: None))
+    async def sign_on(self, declaration, worker):
+        self.notify = worker.on_notification
+        worker.on_notification = lambda *_: None
+        return await super().sign_on(declaration, worker)
 
     async def exchange(self, *arguments, **options):
         done = await super().exchange(*arguments, **options)
@@ -243,11 +244,11 @@ async def test_an_answer_covers_the_rings_before_it_alone():
     work_signal = WorkSignal(1)
     asked = work_signal.notification_count
     work_signal.notify()
-    work_signal.looked(asked, may_have_more=False, has_found=False)
+    work_signal.record_claim(asked, may_have_more=False, has_found=False)
     assert work_signal.may_have_work
-    work_signal.looked(work_signal.notification_count, may_have_more=False, has_found=False)
+    work_signal.record_claim(work_signal.notification_count, may_have_more=False, has_found=False)
     assert not work_signal.may_have_work
-    work_signal.looked(asked, may_have_more=True, has_found=True)
+    work_signal.record_claim(asked, may_have_more=True, has_found=True)
     assert work_signal.may_have_work and work_signal.has_plenty
 
 

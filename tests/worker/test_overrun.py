@@ -91,11 +91,11 @@ async def test_canceling_during_the_grace_of_a_thread_does_not_end_the_wait_for_
 
     async with client_of(app) as client, running_worker(app=app) as worker:
         task = await client.enqueue(overrun)
-        held = (await eventually(lambda: list(worker._attempts.entries.values())))[0]
+        held = (await eventually(lambda: list(worker.state.running.values())))[0]
         await eventually(lambda: held.stop is not None and held.stop.is_set())
         await client.cancel(task.task_id)
-        await eventually(lambda: held.verdict)
-        assert not ended and worker._attempts.entries, "the thread still runs, so the attempt is still held"
+        await eventually(lambda: held.stop_reason)
+        assert not ended and worker.state.running, "the thread still runs, so the attempt is still held"
         gate.touch()
         assert await task.wait(20) == "canceled"
 

@@ -16,14 +16,14 @@ import pytest
 
 from holdfast._internal.process_tree import kill_session
 from holdfast.core.tasks.outcome import Completed, Failed, Outcome
-from holdfast.execution.attempt_pool import Attempts
+from holdfast.execution.attempt_pool import AttemptPool
 from holdfast.execution.running_attempt import FOREVER
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.worker.supervisor import start_orders as wire_orders
 from holdfast.worker.supervisor.deadline_page import DeadlinePage
 from holdfast.worker.supervisor.process import Process
-from holdfast.worker.supervisor.restart_delay import LONGEST_SECONDS, RestartDelay
 from holdfast.worker.supervisor.start_orders import ExitCode, Orders
+from holdfast.worker.supervisor.supervisor import RESTART_SECONDS_MAX, RestartDelay
 
 FUSE = """
 import ctypes, os, signal, sys, time
@@ -68,7 +68,7 @@ def test_a_worker_process_of_an_app_that_means_another_database_does_not_start(t
 def test_restarts_wait_ever_longer_for_those_who_die_young():
     restarts = RestartDelay()
     pauses = [restarts.pause_seconds(lived_seconds=0.5) for _ in range(12)]
-    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8] and pauses[-1] == LONGEST_SECONDS
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8] and pauses[-1] == RESTART_SECONDS_MAX
     assert restarts.pause_seconds(lived_seconds=3600) == 0.1
 
 
@@ -116,7 +116,7 @@ async def test_a_fault_while_an_attempt_is_run_costs_that_attempt_alone():
         if len(ended) == 2:
             over.set()
 
-    Attempts(run, at_end).start(
+    AttemptPool(run, at_end).start(
         SimpleNamespace(claimed=SimpleNamespace(task_id=one, attempt=1), task=None) for one in (1, 2)
     )
     await asyncio.wait_for(over.wait(), 10)

@@ -13,7 +13,7 @@ from holdfast.engine.leases import Claimed, Report
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat
 from holdfast.execution.running_attempt import AttemptPlan, RunningAttempt
 from holdfast.store.catalog import Lane
-from holdfast.worker.runtime.running_attempts import BATCH_MAX
+from holdfast.worker.runtime.state import BATCH_MAX
 from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.transport.database import BATCH_BYTES_MAX
 
@@ -41,9 +41,9 @@ def a_report(outcome=None):
     ],
 )
 async def test_a_batch_is_what_one_statement_can_carry(sizes, count, engine):
-    hold = Worker(engine, app.actions)._attempts
-    hold.reports = [a_report(Completed(bytes(size))) for size in sizes]
-    with hold.sending() as batch:
+    state = Worker(engine, app.actions).state
+    state.reports = [a_report(Completed(bytes(size))) for size in sizes]
+    with state.sending() as batch:
         assert len(batch) == count
 
 
@@ -57,9 +57,9 @@ async def test_news_of_an_ended_attempt_does_not_stop_the_next_one(engine):
     """The answer to a beat may arrive when the task is already in its next attempt, on the same worker."""
     worker = Worker(engine, app.actions)
     asked, current = a_held(1), a_held(2)
-    worker._attempts.entries[1] = current
+    worker.state.running[1] = current
     lost = Beat(renewed=frozenset(), lost=frozenset({1}), canceled=frozenset(), worker_state="active")
-    worker._hear_beat(lost, {1: asked})
-    assert current.verdict is None
-    worker._hear_beat(lost, {1: current})
-    assert current.verdict == "fenced"
+    worker.state.apply_heartbeat(lost, {1: asked})
+    assert current.stop_reason is None
+    worker.state.apply_heartbeat(lost, {1: current})
+    assert current.stop_reason == "fenced"

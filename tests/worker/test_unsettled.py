@@ -19,8 +19,9 @@ from holdfast.errors import Unavailable
 from holdfast.store import database
 from holdfast.store.statements import sql
 from holdfast.worker.runtime import dataset_commits
-from holdfast.worker.runtime.dataset_commits import AT_ONCE_MAX, ERRORS_MAX, DatasetCommits
+from holdfast.worker.runtime.dataset_commits import AT_ONCE_MAX, ERRORS_MAX
 from holdfast.worker.runtime.processor import REPORTS_MAX
+from holdfast.worker.runtime.state import WorkerState
 from holdfast.worker.transport.database import DatabaseTransport
 
 LEASES = 2
@@ -91,15 +92,15 @@ async def test_a_report_that_waits_for_another_keeps_its_lease(
 ):
     async with client_of(app) as client, running_worker(app=app, slots=10) as worker:
         first, second = [await client.enqueue("local.wait_for", name=name) for name in app.may_end]
-        await eventually(lambda: len(worker._attempts.entries) == 2)
+        await eventually(lambda: len(worker.state.running) == 2)
         async with locked(engine, "lock_tasks", [int(first.task_id)]):
             app.may_end["first"].set()
-            await eventually(lambda: any(worker._attempts._under_way))
+            await eventually(lambda: any(worker.state._batches_in_exchanges))
             app.may_end["second"].set()
             await are_kept(second)
         assert [await first.result(20), await second.result(20)] == ["first", "second"]
     assert app.began["second"] == 1
-    assert not worker._attempts.ended()
+    assert not worker.state.unsettled_and_committing()
 
 
 @pytest.mark.slow(
@@ -112,7 +113,7 @@ async def test_what_is_being_settled_keeps_no_beat_waiting(
     """Somebody holds its row, as a long transaction that settles it does; the others go on living."""
     async with client_of(app) as client, running_worker(app=app, slots=10) as worker:
         first, second = [await client.enqueue("local.wait_for", name=name) for name in app.may_end]
-        await eventually(lambda: len(worker._attempts.entries) == 2)
+        await eventually(lambda: len(worker.state.running) == 2)
         async with locked(engine, "lock_tasks", [int(first.task_id)]):
             app.may_end["first"].set()
             await are_kept(second)
@@ -136,11 +137,11 @@ class TestCommits:
         async with client_of(app) as client, running_worker(app=app, slots=20, datasets=app.datasets) as worker:
             async with somebody_writing(engine):
                 tasks = await client.enqueue_many("local.append", [{"n": n} for n in numbers])
-                await eventually(lambda: len(worker._attempts.committing) == len(tasks))
+                await eventually(lambda: len(worker.state.commits) == len(tasks))
                 await are_kept(*tasks)
             assert [await task.result(20) for task in tasks] == list(numbers)
         assert [row[0] for row in await seen(engine)] == list(numbers)
-        assert not worker._attempts.ended()
+        assert not worker.state.unsettled_and_committing()
 
     async def test_a_commit_that_waited_in_vain_is_repeated_and_holds_up_nobody(
         self, app, engine, client_of, running_worker, settings, are_kept, monkeypatch, eventually
@@ -153,7 +154,7 @@ class TestCommits:
         ):
             async with somebody_writing(engine):
                 late = await client.enqueue("local.append", n=1)
-                await eventually(lambda: worker._attempts.committing.unanswered > 1)
+                await eventually(lambda: worker.state.commits.unanswered_count > 1)
                 for n in range(3):
                     assert await (await client.enqueue("local.plain", n=n)).result(20) == n
                 await are_kept(late)
@@ -172,7 +173,7 @@ class TestCommits:
         async with client_of(app) as client, running_worker(app=app, datasets=app.datasets) as worker:
             await client.enqueue("local.append", n=1)
             await asyncio.wait_for(calls.acquire(), 20)
-        assert not worker._attempts.committing and not worker._attempts.committing._tasks
+        assert not worker.state.commits and not worker.state.commits._tasks
 
     async def test_a_processor_says_that_its_commit_is_not_answered_and_goes_on(
         self, app, engine, client_of, monkeypatch
@@ -199,27 +200,34 @@ class TestCommits:
 A_REPORT = Report(1, 1, "token", 1, 0, 0, Completed(b"null"))
 
 
+class ScriptedTransport(DatabaseTransport):
+    """Answers each commit to a dataset with the next of these, and then with the last of them for ever."""
+
+    def __init__(self, engine, answers):
+        super().__init__(engine)
+        self.answers, self.calls = list(answers), 0
+
+    async def settle_alone(self, report):
+        self.calls += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 @pytest.fixture
-def committed(monkeypatch):
-    """Commit one report to a database that says these things in turn, and then the last of them for ever."""
+def committed(engine, monkeypatch):
+    """Commit one report over a transport with these answers; return how many reports were accepted, and the calls."""
     monkeypatch.setattr(dataset_commits, "PAUSE_SECONDS_FIRST", 0.0)
 
-    async def run(*said):
-        left, announced, over = list(said), [], asyncio.Event()
-
-        async def settle(_report):
-            calls.append(1)
-            one = left.pop(0) if len(left) > 1 else left[0]
-            if isinstance(one, Exception):
-                raise one
-            return one
-
-        calls = []
-        one = DatasetCommits(settle, announced.append, lambda: None if one else over.set())
-        one.start(A_REPORT)
-        await asyncio.wait_for(over.wait(), 20)
-        assert not one
-        return announced, len(calls)
+    async def run(*answers):
+        transport = ScriptedTransport(engine, answers)
+        state = WorkerState(transport, {}, slots=1)
+        state.commits.start(A_REPORT)
+        async with asyncio.timeout(20):
+            while state.commits:
+                await state.signal.wait(20)
+        return state.accepted_count, transport.calls
 
     return run
 
@@ -227,7 +235,7 @@ def committed(monkeypatch):
 async def test_what_is_not_answered_is_repeated_until_it_is(committed):
     settled = Settled(1, [], NO_NOTIFICATIONS)
     trouble = [Unavailable("Not now."), TimeoutError(), asyncpg.LockNotAvailableError("busy")] * ERRORS_MAX
-    assert await committed(*trouble, settled) == ([settled], len(trouble) + 1)
+    assert await committed(*trouble, settled) == (1, len(trouble) + 1)
 
 
 @pytest.mark.parametrize(
@@ -236,4 +244,4 @@ async def test_what_is_not_answered_is_repeated_until_it_is(committed):
     ids=["database", "fault"],
 )
 async def test_what_time_does_not_mend_is_left_to_the_reaper(committed, error, tries):
-    assert await committed(error) == ([], tries)
+    assert await committed(error) == (0, tries)

@@ -60,15 +60,15 @@ async def test_a_drained_worker_finishes_what_it_holds_takes_nothing_more_and_le
         worker = Worker(engine, app.actions)
         running = asyncio.create_task(worker.run())
         held = await client.enqueue("local.work")
-        await eventually(lambda: worker._attempts.count)
+        await eventually(lambda: worker.state.slots_taken)
         await engine.database.fetch(sql("drain_worker"), worker.worker_id)
-        await eventually(lambda: worker._concurrent_exchanges.is_draining)
+        await eventually(lambda: worker.state.is_draining)
         left = await client.enqueue("local.work")
         # As after a long silence, when it was shown as lost and is back.
         await engine.database.fetch("update holdfast.worker set state = 'active'")
         gate.set()
         await asyncio.wait_for(running, 20)
-        assert worker.is_drained and await held.result(20) == "done"
+        assert worker.state.is_drained and await held.result(20) == "done"
         rows = await engine.database.fetch("select task_id, state from holdfast.live")
         assert [(str(row["task_id"]), row["state"]) for row in rows] == [(left.task_id, b"q")]
 
@@ -105,7 +105,7 @@ async def test_what_cannot_be_read_ends_neither_a_worker_nor_what_it_has(
                 await eventually(lambda what=what: what in caplog.text)
             gate.set()
             assert await beside.result(20) == "done"
-            assert not worker._concurrent_exchanges.is_stopping
+            assert not worker.state.is_stopping
 
 
 async def test_a_worker_the_database_does_not_know_any_more_leaves(engine):

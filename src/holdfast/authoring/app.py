@@ -296,14 +296,14 @@ class App:
         """
         from holdfast.worker.runtime.processor import PolicyOverrides, Processor
 
-        rules = PolicyOverrides(
+        overrides = PolicyOverrides(
             retries=retry_enabled,
             opens_dead_letters=dead_letter_enabled,
             max_attempts=max_attempts,
             default_timeout_seconds=default_timeout_seconds,
         )
         lease = visibility_timeout_seconds if lease_seconds is None else lease_seconds
-        return Processor(self, name=worker_id, queues=queues, rules=rules, lease_seconds=lease)
+        return Processor(self, name=worker_id, queues=queues, overrides=overrides, lease_seconds=lease)
 
     def sync_processor(self, **options: Any) -> SyncProcessor:
         """Like `processor`, for code without an event loop: `with app.sync_processor() as p: p.process_once()`"""

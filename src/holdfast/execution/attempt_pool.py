@@ -22,24 +22,24 @@ from holdfast.execution.running_attempt import RunningAttempt
 log = logging.getLogger("holdfast.worker")
 
 
-class Attempts:
-    """Runs all started attempts: `run(held)` returns the outcome, `ended(held, outcome)` receives it."""
+class AttemptPool:
+    """Runs all started attempts: `run(attempt)` returns the outcome, `on_end(attempt, outcome)` receives it."""
 
     def __init__(
-        self, run: Callable[[RunningAttempt], Awaitable[Outcome]], ended: Callable[[RunningAttempt, Outcome], None]
+        self, run: Callable[[RunningAttempt], Awaitable[Outcome]], on_end: Callable[[RunningAttempt, Outcome], None]
     ) -> None:
-        self._run_one = run
-        self._ended = ended
-        self._line: deque[RunningAttempt] = deque()
+        self._run_attempt = run
+        self._on_end = on_end
+        self._queue: deque[RunningAttempt] = deque()
         self._has_spare = False
         self._runners: set[asyncio.Task[None]] = set()
 
-    def start(self, entries: Iterable[RunningAttempt]) -> None:
-        self._line.extend(entries)
-        self._stand_by()
+    def start(self, attempts: Iterable[RunningAttempt]) -> None:
+        self._queue.extend(attempts)
+        self._ensure_spare_runner()
 
-    def _stand_by(self) -> None:
-        if self._line and not self._has_spare:
+    def _ensure_spare_runner(self) -> None:
+        if self._queue and not self._has_spare:
             self._has_spare = True
             runner = asyncio.create_task(self._run(), name="holdfast-attempts")
             self._runners.add(runner)
@@ -49,24 +49,26 @@ class Attempts:
         self._has_spare = False
         task = asyncio.current_task()
         assert task is not None
-        line, run_one, ended = self._line, self._run_one, self._ended
-        while line:
-            held = line.popleft()
-            held.task = task
-            self._stand_by()
+        queue, run_attempt, on_end = self._queue, self._run_attempt, self._on_end
+        while queue:
+            attempt = queue.popleft()
+            attempt.task = task
+            self._ensure_spare_runner()
             try:
-                outcome = await run_one(held)
+                outcome = await run_attempt(attempt)
             except Exception as error:
                 # An internal error fails this attempt only. Otherwise its slot and lease would be lost until the worker
                 # ends.
-                log.exception("attempt %d of task %d could not be run", held.claimed.attempt, held.claimed.task_id)
+                log.exception(
+                    "attempt %d of task %d could not be run", attempt.claimed.attempt, attempt.claimed.task_id
+                )
                 outcome = Failed(failure_of(error))
-            held.task = None
-            ended(held, outcome)
+            attempt.task = None
+            on_end(attempt, outcome)
             if task.cancelling():
                 # This task was cancelled and the attempt ignored it: end the task, so that the next attempt is not
                 # cancelled.
-                self._stand_by()
+                self._ensure_spare_runner()
                 return
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.execution.threads import contained, to_the_end
 
-LOOK_SECONDS = 1.0
+LIVENESS_CHECK_SECONDS = 1.0
 
 
 class BlockingBridge:
@@ -28,7 +28,7 @@ class BlockingBridge:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._given: SimpleQueue[tuple[Coroutine[Any, Any, Any], Context] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Coroutine[Any, Any, Any], Context] | None] = SimpleQueue()
         self._is_ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -52,12 +52,12 @@ class BlockingBridge:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Execute what the coroutine submits until it ends. A signal handler that raises meanwhile cancels it."""
-        self._given.put((work, copy_context()))
+        self._work.put((work, copy_context()))
         raised: BaseException | None = None
         while True:
             call: _Call | None = None
             try:
-                call = self._calls.get(timeout=LOOK_SECONDS)
+                call = self._calls.get(timeout=LIVENESS_CHECK_SECONDS)
                 if call is None:
                     break
                 call.run()
@@ -83,7 +83,7 @@ class BlockingBridge:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the thread, even if it was given nothing to do."""
-        self._given.put(None)
+        self._work.put(None)
         self._thread.join()
 
     def _live(self) -> None:
@@ -91,9 +91,9 @@ class BlockingBridge:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
                 self._is_ready.set()
-                given = self._given.get()
-                if given is not None:
-                    work, variables = given
+                item = self._work.get()
+                if item is not None:
+                    work, variables = item
                     self._value = runner.run(self._noted(work), context=variables)
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
             self._error = error

@@ -134,9 +134,9 @@ class EffectRunner:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        given = {**kwargs, KEY_PARAMETER: key} if takes_key(function) else kwargs
+        keyword_arguments = {**kwargs, KEY_PARAMETER: key} if takes_key(function) else kwargs
         try:
-            value = await self.call(function, args, given)
+            value = await self.call(function, args, keyword_arguments)
             receipt = json_codec.encode(value, bytes_max=self._bytes_max, what=f"receipt of {name}")
         except EffectRefused as refusal:
             await self.ask(AnswerEffect(key=key, state=EffectState.REFUSED, code=refusal.code, message=refusal.detail))

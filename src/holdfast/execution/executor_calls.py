@@ -79,12 +79,13 @@ def through_executor(
 ) -> Coroutine[Any, Any, Any]:
     """Run an attempt through its action's executor. `context` is the action's own, `awaited` the executor's."""
 
-    async def begin(given: dict[str, Any]) -> Any:
+    async def begin(call_arguments: dict[str, Any]) -> Any:
         signature, effect_runner = action.signature, context._effect_runner
         assert effect_runner is not None
         own = replace(context, _effect_runner=effect_runner.afresh())
         try:
-            return await call(signature.placed(own, given) if signature.wants_context else (), given)
+            positional = signature.placed(own, call_arguments) if signature.wants_context else ()
+            return await call(positional, call_arguments)
         except SystemExit as error:
             # The executor may have wrapped this call in a task, where SystemExit would end the whole loop.
             raise Escaped(error) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
@@ -33,7 +34,6 @@ from holdfast.core.tasks.outcome import (
 )
 from holdfast.engine.datasets.stage import AttemptLease
 from holdfast.engine.effects.gate import Sender
-from holdfast.engine.leases import Claimed
 from holdfast.errors import HoldfastError
 from holdfast.execution.attempt_pool import ESCAPES, Escaped, in_own_context
 from holdfast.execution.dataset_writer import (
@@ -47,6 +47,7 @@ from holdfast.execution.dataset_writer import (
 from holdfast.execution.effect_runner import EffectRunner
 from holdfast.execution.effect_store import EffectStore
 from holdfast.execution.executor_calls import through_executor
+from holdfast.execution.notes import Notes
 from holdfast.execution.running_attempt import RunningAttempt
 from holdfast.execution.threads import contained, to_the_end
 
@@ -59,13 +60,17 @@ OUTPUT_CODE = "DAG_VALIDATION_OUTPUT_INVALID"
 class Isolator(Protocol):
     """Runs an attempt in a separate process that can be killed."""
 
-    async def run(self, context: Context, held: RunningAttempt) -> Outcome: ...
+    async def run(self, context: Context, attempt: RunningAttempt) -> Outcome: ...
 
     async def close(self) -> None: ...
 
 
 class Runner:
-    """Runs attempts of one worker's actions."""
+    """Runs attempts of one worker's actions: on the event loop, in `threads`, or in processes of the `isolator`.
+
+    `close` ends both. `cancel_grace_seconds` is how long an attempt past its time limit may take to end before this
+    process must.
+    """
 
     def __init__(
         self,
@@ -73,48 +78,69 @@ class Runner:
         threads: Executor,
         isolator: Isolator | None,
         output_bytes_max: int,
+        cancel_grace_seconds: float,
         effect_store: EffectStore,
-        note: Callable[[Claimed, str, dict[str, Any]], None],
-        declared: DeclaredDatasets,
+        notes: Notes,
+        datasets: DeclaredDatasets,
     ) -> None:
-        self._declared = declared
         self._threads = threads
         self._isolator = isolator
         self._output_bytes_max = output_bytes_max
+        self._cancel_grace_seconds = cancel_grace_seconds
         self._effect_store = effect_store
-        self._note = note
+        self._notes = notes
+        self._datasets = datasets
 
-    async def run(self, held: RunningAttempt) -> Outcome:
+    def start(self, attempt: RunningAttempt) -> Awaitable[Outcome]:
+        """Start one attempt in the event loop, a thread or a process. Await the result for its outcome."""
+        attempt.is_started = True
+        if attempt.stop_reason is not None:
+            return _at_once(Canceled() if attempt.stop_reason == CANCELED else Released())
+        if attempt.claimed.fault is not None:
+            return _at_once(Failed(attempt.claimed.fault))
+        if (timeout := attempt.plan.policy.timeout_seconds) is not None:
+            attempt.deadline_at = time.monotonic() + timeout + self._cancel_grace_seconds
+        if attempt.plan.action.isolation is Isolation.PROCESS:
+            assert self._isolator is not None
+            return self._isolator.run(self.context(attempt), attempt)
+        return self.run(attempt)
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._isolator is not None:
+            await self._isolator.close()
+
+    async def run(self, attempt: RunningAttempt) -> Outcome:
         """Run one attempt to its outcome. Never raises for what user code does."""
-        action = held.plan.action
+        action = attempt.plan.action
         try:
-            arguments = action.signature.decode(held.claimed.input)
+            arguments = action.signature.decode(attempt.claimed.input)
         except BaseException as error:  # noqa: BLE001 - the types of the input are user code too
             return Failed(input_failure(action.name, error))
         signature, executor = action.signature, action.executor
         positional: tuple[Any, ...] = ()
         if executor is None and signature.wants_context:
-            positional = signature.placed(self.context(held), arguments)
-        timeout = held.plan.policy.timeout_seconds
+            positional = signature.placed(self.context(attempt), arguments)
+        timeout = attempt.plan.policy.timeout_seconds
         limit: asyncio.Timeout | None = None
         try:
             if timeout is None:
                 value = await (
-                    self._call(action, positional, arguments, held)
+                    self._call(action, positional, arguments, attempt)
                     if executor is None
-                    else self._execute(action, arguments, held)
+                    else self._execute(action, arguments, attempt)
                 )
             else:
                 async with asyncio.timeout(timeout) as limit:
                     value = await (
-                        self._call(action, positional, arguments, held)
+                        self._call(action, positional, arguments, attempt)
                         if executor is None
-                        else self._execute(action, arguments, held)
+                        else self._execute(action, arguments, attempt)
                     )
         except asyncio.CancelledError:
-            if held.task is not None:
-                held.task.uncancel()
-            return outcome_of_stop(held)
+            if attempt.task is not None:
+                attempt.task.uncancel()
+            return outcome_of_stop(attempt)
         except TimeoutError as error:
             # The action may raise TimeoutError for its own reasons.
             is_ours = limit is not None and limit.expired()
@@ -125,42 +151,42 @@ class Runner:
             raise
         except BaseException as error:  # noqa: BLE001 - what user code raises is data
             return ended_by(error, action.now)
-        return self._completed(held, value)
+        return self._completed(attempt, value)
 
     def _call(
-        self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], held: RunningAttempt
+        self, action: Action[..., Any], positional: tuple[Any, ...], arguments: dict[str, Any], attempt: RunningAttempt
     ) -> Awaitable[Any]:
         if action.isolation is Isolation.COROUTINE:
             return in_own_context(action.function(*positional, **arguments))
         if action.isolation is Isolation.THREAD:
             call = self._threads.submit(copy_context().run, contained, action.function, positional, arguments)
-            return to_the_end(call, held.stop)
+            return to_the_end(call, attempt.stop)
         raise AssertionError("process isolation is run by the isolator")
 
-    def _execute(self, action: Action[..., Any], arguments: dict[str, Any], held: RunningAttempt) -> Awaitable[Any]:
+    def _execute(self, action: Action[..., Any], arguments: dict[str, Any], attempt: RunningAttempt) -> Awaitable[Any]:
         """Run the action's code through the executor of its app."""
-        context = self.context(held)
+        context = self.context(attempt)
 
-        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
-            return self._call(action, positional, given, held)
+        def call(positional: tuple[Any, ...], call_arguments: dict[str, Any]) -> Awaitable[Any]:
+            return self._call(action, positional, call_arguments, attempt)
 
-        awaited = self._awaited(held, context)
+        awaited = self._awaited(attempt, context)
         return in_own_context(through_executor(action, context, arguments, call, awaited=awaited))
 
-    def _completed(self, held: RunningAttempt, value: Any) -> Outcome:
-        if value is None and held.writing is None:
+    def _completed(self, attempt: RunningAttempt, value: Any) -> Outcome:
+        if value is None and attempt.writing is None:
             return _NO_OUTPUT
-        commits = () if held.writing is None else tuple(held.writing.commits)
+        commits = () if attempt.writing is None else tuple(attempt.writing.commits)
         try:
             return Completed(json_codec.encode(value, bytes_max=self._output_bytes_max, what="output"), commits)
         except HoldfastError as error:
             return Failed(Failure(code=OUTPUT_CODE, message=f"validation: {error}"))
 
-    def context(self, held: RunningAttempt) -> Context:
+    def context(self, attempt: RunningAttempt) -> Context:
         """Return the context that the attempt's code receives."""
-        claimed, lane = held.claimed, held.plan.lane
-        held.stop = threading.Event()
-        note = self._note
+        claimed, lane = attempt.claimed, attempt.plan.lane
+        attempt.stop = threading.Event()
+        notes = self._notes
         return Context(
             task_id=str(claimed.task_id),
             attempt=claimed.attempt,
@@ -170,66 +196,70 @@ class Runner:
             queue=lane.queue,
             tags=tuple(claimed.tags or ()),
             lease_token=str(claimed.lease_token),
-            _stop=held.stop,
-            _note=lambda kind, detail: note(claimed, kind, detail),
-            _effect_runner=self.effect_runner(held),
-            _dataset=self._datasets(held),
-            _now=held.plan.action.now,
+            _stop=attempt.stop,
+            _note=lambda kind, detail: notes.add(claimed, kind, detail),
+            _effect_runner=self.effect_runner(attempt),
+            _dataset=self._dataset_opener(attempt),
+            _now=attempt.plan.action.now,
         )
 
-    def _awaited(self, held: RunningAttempt, context: Context) -> Context:
+    def _awaited(self, attempt: RunningAttempt, context: Context) -> Context:
         """Return the attempt's context for code on this loop, whatever the isolation of its own code."""
         effect_runner = context._effect_runner
-        if held.plan.action.isolation is Isolation.COROUTINE:
+        if attempt.plan.action.isolation is Isolation.COROUTINE:
             return context
         assert isinstance(effect_runner, EffectRunner)
-        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
+        sender = Sender(claimed=attempt.claimed, tenant=attempt.plan.lane.tenant)
         return replace(
             context,
             _effect_runner=effect_runner.awaited(self._effect_store.request_on_loop(sender)),
-            _dataset=self._datasets(held, is_awaited=True),
+            _dataset=self._dataset_opener(attempt, is_awaited=True),
         )
 
-    def _datasets(
-        self, held: RunningAttempt, *, is_awaited: bool = False
+    def _dataset_opener(
+        self, attempt: RunningAttempt, *, is_awaited: bool = False
     ) -> Callable[[str, int | None], DatasetWriter]:
         """Return the function by which the attempt opens dataset writers; nothing is created before the first call."""
-        loop, claimed = asyncio.get_running_loop(), held.claimed
+        loop, claimed = asyncio.get_running_loop(), attempt.claimed
 
         def writer(name: str, version: int | None) -> DatasetWriter:
-            dataset = self._declared.find(name, version)
-            if held.writing is None:
+            dataset = self._datasets.find(name, version)
+            if attempt.writing is None:
                 lease = AttemptLease(claimed.task_id, claimed.attempt, claimed.lease_token)
-                held.writing = AttemptDatasets(self._declared, lease)
-            if is_awaited or held.plan.action.isolation is Isolation.COROUTINE:
-                return AsyncWriter(held.writing, dataset, here)
-            return BlockingWriter(held.writing, dataset, waiting(loop))
+                attempt.writing = AttemptDatasets(self._datasets, lease)
+            if is_awaited or attempt.plan.action.isolation is Isolation.COROUTINE:
+                return AsyncWriter(attempt.writing, dataset, here)
+            return BlockingWriter(attempt.writing, dataset, waiting(loop))
 
         return writer
 
-    def effect_runner(self, held: RunningAttempt) -> EffectRunner:
+    def effect_runner(self, attempt: RunningAttempt) -> EffectRunner:
         """Return the runner of the attempt's effects and steps."""
-        assert held.stop is not None
-        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
-        is_blocking = held.plan.action.isolation is Isolation.THREAD
+        assert attempt.stop is not None
+        sender = Sender(claimed=attempt.claimed, tenant=attempt.plan.lane.tenant)
+        is_blocking = attempt.plan.action.isolation is Isolation.THREAD
         ask = (
             self._effect_store.request_from_thread(sender)
             if is_blocking
             else self._effect_store.request_on_loop(sender)
         )
-        return EffectRunner(ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._output_bytes_max)
+        return EffectRunner(ask, is_blocking=is_blocking, stop=attempt.stop, bytes_max=self._output_bytes_max)
 
 
 _NO_OUTPUT = Completed(b"null")
 
 
-def outcome_of_stop(held: RunningAttempt) -> Outcome:
+async def _at_once(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def outcome_of_stop(attempt: RunningAttempt) -> Outcome:
     """Return the outcome of an attempt that was cancelled from outside, by the recorded reason."""
-    if held.verdict == CANCELED:
+    if attempt.stop_reason == CANCELED:
         return Canceled()
-    if held.verdict == INTERRUPTED:
+    if attempt.stop_reason == INTERRUPTED:
         return Released(reason=STOPPED)
-    if held.verdict == FENCED:
+    if attempt.stop_reason == FENCED:
         return Lost(Failure(code=LOST_CODE, message="The lease was lost."))
     return Failed(
         Failure(

@@ -1,6 +1,6 @@
 """The state of one claimed attempt in a worker process, shared by its event loop and its heartbeat thread.
 
-Entries are added and removed by the event loop's thread only; the heartbeat thread reads a snapshot and moves
+Attempts are added and removed by the event loop's thread only; the heartbeat thread reads a snapshot and moves
 deadlines. All times are of the machine's monotonic clock, which its processes share.
 """
 
@@ -62,7 +62,7 @@ class RunningAttempt(msgspec.Struct, eq=False):
     deadline_at: float = FOREVER
     """When the attempt exceeds its time limit and its grace time."""
     is_started: bool = False
-    verdict: str | None = None
+    stop_reason: str | None = None
     """Why the attempt was asked to stop."""
     stop: threading.Event | None = None
     task: asyncio.Task[None] | None = None
@@ -88,11 +88,11 @@ class RunningAttempt(msgspec.Struct, eq=False):
         return min(self.renewed_at + self.lease_seconds * 0.95, self.deadline_at + HAND_BACK_SECONDS)
 
 
-def overdue_at(held: Iterable[RunningAttempt]) -> float:
+def overdue_at(attempts: Iterable[RunningAttempt]) -> float:
     """Return when this process should end itself, if nothing changes until then."""
-    return min((entry.overdue_at for entry in held), default=FOREVER)
+    return min((attempt.overdue_at for attempt in attempts), default=FOREVER)
 
 
-def kill_at(held: Iterable[RunningAttempt]) -> float:
+def kill_at(attempts: Iterable[RunningAttempt]) -> float:
     """Return when this process must be dead, if nothing changes until then."""
-    return min((entry.kill_at for entry in held), default=FOREVER)
+    return min((attempt.kill_at for attempt in attempts), default=FOREVER)

@@ -104,16 +104,16 @@ class Options:
     """The options of one profile; an unknown option is refused as a mistake in the file."""
 
     profile: str
-    given: Mapping[str, Any]
+    values: Mapping[str, Any]
     known: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        for name in self.given:
+        for name in self.values:
             if name not in self.known:
                 raise unknown(f"launchers.{self.profile}.{name}", name, self.known)
 
     def text(self, name: str, default: str = "") -> str:
-        return str(self._of(name, str, default, "text"))
+        return str(self._checked(name, str, default, "text"))
 
     def required(self, name: str) -> str:
         if not (value := self.text(name)):
@@ -123,20 +123,20 @@ class Options:
         return value
 
     def number(self, name: str, default: int) -> int:
-        value = self._of(name, int, default, "a whole number")
+        value = self._checked(name, int, default, "a whole number")
         return int(value)
 
     def truth(self, name: str, default: bool) -> bool:
-        return bool(self._of(name, bool, default, "true or false"))
+        return bool(self._checked(name, bool, default, "true or false"))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        value = self._of(name, list, [], "a list of texts")
-        if not all(isinstance(one, str) for one in value):
+        value = self._checked(name, list, [], "a list of texts")
+        if not all(isinstance(text, str) for text in value):
             raise self._refusal(name, "a list of texts")
         return tuple(value)
 
     def table(self, name: str) -> dict[str, Any]:
-        return dict(self._of(name, dict, {}, "a table"))
+        return dict(self._checked(name, dict, {}, "a table"))
 
     def environment(self) -> dict[str, str]:
         """Return `env`: texts by name. The variables that identify the attempt cannot be set here."""
@@ -146,8 +146,8 @@ class Options:
             raise self._refusal("env", f"a table of texts, without {', '.join(sorted(taken)) or 'other values'}")
         return table
 
-    def _of(self, name: str, kind: type, default: Any, noun: str) -> Any:
-        value = self.given.get(name, default)
+    def _checked(self, name: str, kind: type, default: Any, noun: str) -> Any:
+        value = self.values.get(name, default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self._refusal(name, noun)
         return value

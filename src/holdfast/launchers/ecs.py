@@ -42,12 +42,12 @@ STOP_REASON = "holdfast: the attempt is over"
 class EcsLauncher:
     kind = "ecs"
 
-    def __init__(self, profile: str, given: Mapping[str, Any]) -> None:
-        options = Options(profile, given, OPTIONS)
+    def __init__(self, profile: str, values: Mapping[str, Any]) -> None:
+        options = Options(profile, values, OPTIONS)
         self._cluster = options.text("cluster", "default")
         self._container = options.required("container")
         self._environment = options.environment()
-        self._run = {"taskDefinition": options.required("task_definition"), **_placed(options)}
+        self._run = {"taskDefinition": options.required("task_definition"), **_placement(options)}
         self._size = {name: options.text(name) for name in ("cpu", "memory") if options.text(name)}
         self._tags = options.table("tags")
         self._client = _client(options)
@@ -59,7 +59,7 @@ class EcsLauncher:
             "name": self._container,
             "environment": [{"name": name, "value": value} for name, value in environment.items()],
         }
-        asked = {
+        parameters = {
             "cluster": self._cluster,
             "count": 1,
             "clientToken": order.name,
@@ -68,9 +68,9 @@ class EcsLauncher:
             **self._run,
         }
         if self._tags:
-            asked["tags"] = [{"key": key, "value": value} for key, value in self._tags.items()]
+            parameters["tags"] = [{"key": key, "value": value} for key, value in self._tags.items()]
         try:
-            answer = await self._call("run_task", **asked)
+            answer = await self._call("run_task", **parameters)
         except LaunchError as error:
             # A request for the same attempt with another token was made before: the task started then is this launch,
             # even if it has stopped since, which a list of running tasks does not show.
@@ -80,7 +80,9 @@ class EcsLauncher:
                 return str(found[0])
             raise
         if not answer.get("tasks"):
-            failures = "; ".join(f"{one.get('arn', '')} {one.get('reason', '')}" for one in answer.get("failures", ()))
+            failures = "; ".join(
+                f"{failure.get('arn', '')} {failure.get('reason', '')}" for failure in answer.get("failures", ())
+            )
             raise LaunchError(f"ECS placed no task: {failures or 'no reason given'}.")
         return str(answer["tasks"][0]["taskArn"])
 
@@ -89,7 +91,7 @@ class EcsLauncher:
         for start in range(0, len(handles), DESCRIBE_MAX):
             part = list(handles[start : start + DESCRIBE_MAX])
             answer = await self._call("describe_tasks", cluster=self._cluster, tasks=part)
-            found |= {one["taskArn"]: _seen(one) for one in answer.get("tasks", ())}
+            found |= {task["taskArn"]: _status(task) for task in answer.get("tasks", ())}
             for failure in answer.get("failures", ()):
                 if failure.get("reason") == "MISSING":
                     found[failure["arn"]] = LaunchStatus(state=LaunchState.MISSING, detail="ECS does not know the task")
@@ -108,30 +110,30 @@ class EcsLauncher:
         answer = await self._call("list_tasks", cluster=self._cluster, startedBy=name)
         return [str(arn) for arn in answer.get("taskArns", ())]
 
-    async def _call(self, operation: str, **asked: Any) -> Any:
+    async def _call(self, operation: str, **parameters: Any) -> Any:
         """Make one call of the blocking client in a thread; every failure is a `LaunchError`."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return await self._threads.run(getattr(self._client, operation), **asked)
+            return await self._threads.run(getattr(self._client, operation), **parameters)
         except ClientError as error:
-            said = error.response.get("Error", {})
-            text = f"ECS {operation}: {said.get('Code', '')} {said.get('Message', '')}".strip()
+            error_detail = error.response.get("Error", {})
+            text = f"ECS {operation}: {error_detail.get('Code', '')} {error_detail.get('Message', '')}".strip()
             ids = error.response.get("resourceIds", ())
-            raise LaunchError(f"{text}.", kind=said.get("Code", ""), resource_ids=ids) from error
+            raise LaunchError(f"{text}.", kind=error_detail.get("Code", ""), resource_ids=ids) from error
         except BotoCoreError as error:
             raise LaunchError(f"ECS {operation}: {error}.") from error
 
 
-def _placed(options: Options) -> dict[str, Any]:
+def _placement(options: Options) -> dict[str, Any]:
     """Return the placement parameters of a task."""
-    placed: dict[str, Any] = {}
+    placement: dict[str, Any] = {}
     if provider := options.text("capacity_provider"):
-        placed["capacityProviderStrategy"] = [{"capacityProvider": provider}]
+        placement["capacityProviderStrategy"] = [{"capacityProvider": provider}]
     else:
-        placed["launchType"] = options.text("launch_type", "FARGATE")
+        placement["launchType"] = options.text("launch_type", "FARGATE")
     if version := options.text("platform_version"):
-        placed["platformVersion"] = version
+        placement["platformVersion"] = version
     if subnets := options.texts("subnets"):
         network: dict[str, Any] = {
             "subnets": list(subnets),
@@ -139,8 +141,8 @@ def _placed(options: Options) -> dict[str, Any]:
         }
         if groups := options.texts("security_groups"):
             network["securityGroups"] = list(groups)
-        placed["networkConfiguration"] = {"awsvpcConfiguration": network}
-    return placed
+        placement["networkConfiguration"] = {"awsvpcConfiguration": network}
+    return placement
 
 
 def _client(options: Options) -> Any:
@@ -163,10 +165,10 @@ def _client(options: Options) -> Any:
     return boto3.session.Session().client("ecs", config=config, **where)
 
 
-def _seen(task: Mapping[str, Any]) -> LaunchStatus:
+def _status(task: Mapping[str, Any]) -> LaunchStatus:
     if task.get("lastStatus") != "STOPPED":
         return LaunchStatus(state=LaunchState.RUNNING, detail=str(task.get("lastStatus", "")))
-    codes = [str(one["exitCode"]) for one in task.get("containers", ()) if "exitCode" in one]
+    codes = [str(container["exitCode"]) for container in task.get("containers", ()) if "exitCode" in container]
     ended = f", exit code {', '.join(codes)}" if codes else ""
     detail = f"{task.get('stopCode', 'stopped')}: {task.get('stoppedReason', 'no reason given')}{ended}"
     return LaunchStatus(state=LaunchState.STOPPED, detail=detail)

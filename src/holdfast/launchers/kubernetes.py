@@ -45,7 +45,7 @@ CALL_SECONDS = 10.0
 THREADS_MAX = 16
 TRIES_MAX = 3
 """Tries of one call whose response got lost; the name makes a repeat the same launch."""
-AGAIN_SECONDS = 0.2
+RETRY_SECONDS = 0.2
 KEEP_SECONDS = 3600
 """How long the cluster keeps a finished Job, so that its log can be read."""
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -55,8 +55,8 @@ _CONFLICT, _NOT_FOUND, _BROKEN = 409, 404, 500
 class KubernetesLauncher:
     kind = "kubernetes"
 
-    def __init__(self, profile: str, given: Mapping[str, Any]) -> None:
-        options = Options(profile, given, OPTIONS)
+    def __init__(self, profile: str, values: Mapping[str, Any]) -> None:
+        options = Options(profile, values, OPTIONS)
         self._url = options.text("url") or _in_cluster(profile)
         self._token = options.text("token")
         self._token_file = Path(options.text("token_file") or ACCOUNT / "token")
@@ -71,7 +71,7 @@ class KubernetesLauncher:
     async def launch(self, order: LaunchOrder) -> str:
         status, answer = await self._call("POST", "jobs", body=self._job(order))
         if status not in (200, 201, 202, _CONFLICT):
-            raise LaunchError(f"Kubernetes refused the Job: {_said(status, answer)}.")
+            raise LaunchError(f"Kubernetes refused the Job: {_error_text(status, answer)}.")
         return order.name
 
     async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
@@ -82,12 +82,14 @@ class KubernetesLauncher:
         if status == _NOT_FOUND:
             return LaunchStatus(state=LaunchState.MISSING, detail="there is no such Job")
         if status != 200:
-            raise LaunchError(f"Kubernetes did not show the Job {handle}: {_said(status, job)}.")
+            raise LaunchError(f"Kubernetes did not show the Job {handle}: {_error_text(status, job)}.")
         state = job.get("status", {})
         if not (state.get("succeeded") or state.get("failed")):
             return LaunchStatus(state=LaunchState.RUNNING)
-        ended: dict[str, Any] = next((one for one in state.get("conditions", ()) if one.get("status") == "True"), {})
-        why = ended.get("message") or ended.get("type") or "its pod ended"
+        condition_met: dict[str, Any] = next(
+            (condition for condition in state.get("conditions", ()) if condition.get("status") == "True"), {}
+        )
+        why = condition_met.get("message") or condition_met.get("type") or "its pod ended"
         return LaunchStatus(state=LaunchState.STOPPED, detail=f"Job {handle}: {why}{await self._exit_code(handle)}")
 
     async def _exit_code(self, handle: str) -> str:
@@ -105,7 +107,7 @@ class KubernetesLauncher:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         status, answer = await self._call("DELETE", f"jobs/{handle or name}", body=body)
         if status not in (200, 202, _NOT_FOUND):
-            raise LaunchError(f"Kubernetes did not delete the Job {handle or name}: {_said(status, answer)}.")
+            raise LaunchError(f"Kubernetes did not delete the Job {handle or name}: {_error_text(status, answer)}.")
 
     def _job(self, order: LaunchOrder) -> dict[str, Any]:
         job: dict[str, Any] = json.loads(json.dumps(self._template))
@@ -122,17 +124,17 @@ class KubernetesLauncher:
         url = f"{self._url.rstrip('/')}/{group}/namespaces/{self._namespace}/{path}"
         for left in reversed(range(TRIES_MAX)):
             try:
-                status, answer = await self._threads.run(self._ask, method, url, body)
+                status, answer = await self._threads.run(self._request, method, url, body)
             except (OSError, ValueError) as error:
                 if not left:
                     raise LaunchError(f"Kubernetes does not answer {method} {path}: {error}.") from error
             else:
                 if status < _BROKEN or not left:
                     return status, answer
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
         raise AssertionError("the last try returns or raises")
 
-    def _ask(self, method: str, url: str, body: Any) -> tuple[int, dict[str, Any]]:
+    def _request(self, method: str, url: str, body: Any) -> tuple[int, dict[str, Any]]:
         headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "holdfast"}
         if token := self._token or _read(self._token_file):
             headers["Authorization"] = f"Bearer {token}"
@@ -211,5 +213,5 @@ def _decoded(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _said(status: int, answer: Mapping[str, Any]) -> str:
+def _error_text(status: int, answer: Mapping[str, Any]) -> str:
     return f"HTTP {status} {answer.get('reason', '')} {answer.get('message', '')}".strip()

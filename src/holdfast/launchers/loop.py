@@ -1,9 +1,9 @@
 """Launch loop: starts workers for the tasks of launched actions, and supervises the launches.
 
 Any number of processes may run it. There are two kinds of pass. `launch_once` takes queued tasks through slot,
-reservation and launch, and finishes launches that another process began. `tend_once` asks platforms about workers that
-did not attach, stops launches of ended attempts, and frees slots and tokens. A failing platform delays only its own
-tasks.
+reservation and launch, and finishes launches that another process began. `supervise_once` asks platforms about workers
+that did not attach, stops launches of ended attempts, and frees slots and tokens. A failing platform delays only its
+own tasks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MISSING_SECONDS = 30.0
 """How long a platform may not yet know a launch that it started."""
 ELSEWHERE_SECONDS_MAX = 24 * 3600.0
 """How long a launch waits for the machine that can stop it."""
-RING_SECONDS = 0.1
+NOTIFIED_SECONDS_MIN = 0.1
 
 
 class Launching:
@@ -50,24 +50,24 @@ class Launching:
         self._settings = engine.settings.launch
         self._busy: dict[asyncio.Task[None], str] = {}
         """Launches in progress, and their launcher."""
-        self._tending: dict[str, asyncio.Task[None]] = {}
-        self._rest_until: dict[str, float] = {}
-        self._rung = asyncio.Event()
+        self._supervising: dict[str, asyncio.Task[None]] = {}
+        self._skip_until: dict[str, float] = {}
+        self._notified = asyncio.Event()
 
     async def run(self) -> None:
-        listener = Listener(self._database, WAKE_CHANNEL, lambda _turn, _lanes: self._rung.set())
+        listener = Listener(self._database, WAKE_CHANNEL, lambda _turn, _lanes: self._notified.set())
         await listener.start()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat("launch", self._begin_launches, self._settings.poll_seconds))
-                group.create_task(self._repeat("tend", self._begin_tending, self._settings.poll_seconds))
+                group.create_task(self._repeat("supervise", self._begin_supervising, self._settings.poll_seconds))
         finally:
             # Launches in progress are left as they are: the next process takes them over.
             await listener.close()
-            beside = [*self._busy, *self._tending.values()]
-            for one in beside:
-                one.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            tasks = [*self._busy, *self._supervising.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def launch_once(self) -> int:
         """Run one launch pass to its end; return how many launches it tried."""
@@ -86,17 +86,17 @@ class Launching:
         found = await launching.find_launchable(self._database)
         began = 0
         full: set[str] = set()
-        for one in found:
-            profile = self._profiles.find(one.launcher)
-            if profile is None or one.launcher in full or not profile.serves(tenant=one.tenant, action=one.action):
+        for task in found:
+            profile = self._profiles.find(task.launcher)
+            if profile is None or task.launcher in full or not profile.serves(tenant=task.tenant, action=task.action):
                 continue
-            if not self._has_room(one.launcher):
+            if not self._has_room(task.launcher):
                 continue
-            holder = await launching.take_slot(self._database, one, slots=profile.slots)
+            holder = await launching.take_slot(self._database, task, slots=profile.slots)
             if holder is None:
-                full.add(one.launcher)
+                full.add(task.launcher)
                 continue
-            launch = await launching.reserve_launch(self._database, one, holder, launch_seconds=profile.launch_seconds)
+            launch = await launching.reserve_launch(self._database, task, holder, launch_seconds=profile.launch_seconds)
             if launch is not None:
                 self._begin(profile, launch)
                 began += 1
@@ -145,129 +145,132 @@ class Launching:
 
     async def _launch(self, profile: Profile, launch: Launch) -> None:
         """Launch, and record the result. If the database is unavailable, the next pass of any process takes it over."""
-        one = launch.of
+        task = launch.of
         order = await self._order(launch)
         try:
             try:
                 async with asyncio.timeout(LAUNCH_CALL_SECONDS):
                     handle = await profile.launcher.launch(order)
             except Exception as error:  # noqa: BLE001 - launchers are foreign code; any exception is a failed launch
-                log.warning("launching attempt %s of task %s failed: %s", one.attempt, one.task_id, _words(error))
-                settled = await launching.launch_failed(self._database, self._engine.catalog, launch, _words(error))
+                log.warning("launching attempt %s of task %s failed: %s", task.attempt, task.task_id, _reason(error))
+                settled = await launching.launch_failed(self._database, self._engine.catalog, launch, _reason(error))
                 await publish_and_propagate(self._engine, settled.notifications)
             else:
                 await launching.launched(self._database, launch, handle)
         except ANY_DB_ERROR as error:
-            log.warning("launch of task %s is not on record, will be looked at again: %s", one.task_id, error)
+            log.warning("launch of task %s is not on record, will be looked at again: %s", task.task_id, error)
 
     async def _order(self, launch: Launch) -> LaunchOrder:
-        one = launch.of
+        task = launch.of
         return LaunchOrder(
-            name=await self._name(one.task_id, one.attempt),
+            name=await self._name(task.task_id, task.attempt),
             token=launch.token,
-            task_id=str(one.task_id),
-            attempt=one.attempt,
-            action=one.action,
-            queue=one.queue,
-            tenant=one.tenant,
+            task_id=str(task.task_id),
+            attempt=task.attempt,
+            action=task.action,
+            queue=task.queue,
+            tenant=task.tenant,
         )
 
     async def _name(self, task_id: int, attempt: int) -> str:
         return launch_name(await self._engine.catalog.epoch_tag(task_id), task_id, attempt)
 
-    async def tend_once(self) -> int:
+    async def supervise_once(self) -> int:
         """Run one pass over launches to its end; return how many launches it ended."""
-        ended = await asyncio.gather(*(self._tend(name) for name in await self._names()))
+        ended = await asyncio.gather(*(self._supervise(name) for name in await self._names()))
         await launching.tidy_launches(self._database)
         return sum(ended)
 
-    async def _begin_tending(self) -> int:
+    async def _begin_supervising(self) -> int:
         """Start a concurrent pass for each launcher, so that a platform without a response delays only its own
         launches.
         """
         for name in await self._names():
-            if name not in self._tending:
-                self._tending[name] = asyncio.create_task(
+            if name not in self._supervising:
+                self._supervising[name] = asyncio.create_task(
                     self._supervise_in_background(name), name=f"holdfast-supervise-{name}"
                 )
         await launching.tidy_launches(self._database)
-        return len(self._tending)
+        return len(self._supervising)
 
     async def _supervise_in_background(self, name: str) -> None:
         try:
-            await self._tend(name)
+            await self._supervise(name)
         except ANY_DB_ERROR as error:
-            log.warning("tending launcher %s failed, will try again: %s", name, error)
+            log.warning("supervising launcher %s failed, will try again: %s", name, error)
         finally:
-            del self._tending[name]
+            del self._supervising[name]
 
-    async def _tend(self, launcher: str) -> int:
+    async def _supervise(self, launcher: str) -> int:
         """End the launches of ended attempts of one launcher, and check those to which no worker attached."""
         over = await launching.over_launches(self._database, launcher)
-        ended = await asyncio.gather(*(self._end(one) for one in over))
+        ended = await asyncio.gather(*(self._end(launch) for launch in over))
         if len(over) >= launching.OVER_BATCH:
             # There may be more than one pass returns: launches that cannot be stopped from here make room for others.
-            for one in (one for one, is_ended in zip(over, ended, strict=True) if not is_ended):
-                await launching.put_back_launch(self._database, one)
-        await self._look(launcher)
+            for launch, is_ended in zip(over, ended, strict=True):
+                if not is_ended:
+                    await launching.put_back_launch(self._database, launch)
+        await self._check_open_launches(launcher)
         return sum(ended)
 
-    async def _end(self, one: EndedLaunch) -> int:
+    async def _end(self, launch: EndedLaunch) -> int:
         """Stop the launch of an ended attempt, unless its worker reported by itself, and delete its record."""
-        profile = self._profiles.find(one.launcher)
+        profile = self._profiles.find(launch.launcher)
         assert profile is not None
-        if not one.is_reported:
-            if self._rests(profile):
+        if not launch.is_reported:
+            if self._is_skipped(profile):
                 return 0
-            name = await self._name(one.task_id, one.attempt)
+            name = await self._name(launch.task_id, launch.attempt)
             try:
-                stopped = await self._asked(profile, f"stop {name}", lambda: profile.launcher.stop(name, one.handle))
+                stopped = await self._call_platform(
+                    profile, f"stop {name}", lambda: profile.launcher.stop(name, launch.handle)
+                )
             except NotHere as error:
                 # Its own machine stops it; if that machine never returns, its processes ended with it.
-                if one.age_seconds < ELSEWHERE_SECONDS_MAX:
+                if launch.age_seconds < ELSEWHERE_SECONDS_MAX:
                     return 0
                 log.warning("launcher %s forgets %s: %s", profile.name, name, error.detail)
                 stopped = None
             if stopped is _NO_ANSWER:
                 return 0
-        await launching.forget_launch(self._database, one)
+        await launching.forget_launch(self._database, launch)
         return 1
 
-    async def _look(self, launcher: str) -> None:
+    async def _check_open_launches(self, launcher: str) -> None:
         """Ask a platform about its launches; stopped ones are lost, unless their worker attached meanwhile."""
         profile = self._profiles.find(launcher)
         assert profile is not None
-        if self._rests(profile):
+        if self._is_skipped(profile):
             return
-        asked_seconds = self._settings.describe_seconds
-        opened = await launching.open_launches(self._database, launcher, asked_seconds=asked_seconds)
+        seconds = self._settings.describe_seconds
+        opened = await launching.open_launches(self._database, launcher, asked_seconds=seconds)
         if not opened:
             return
-        describe = partial(profile.launcher.describe, [one.handle for one in opened])
-        seen = await self._asked(profile, "describe", describe)
+        describe = partial(profile.launcher.describe, [launch.handle for launch in opened])
+        seen = await self._call_platform(profile, "describe", describe)
         if seen is _NO_ANSWER:
             return
-        for one in opened:
-            if is_gone(seen.get(one.handle), one.age_seconds):
-                detail = seen[one.handle].detail
-                settled = await launching.lose_launch(self._database, self._engine.catalog, one, detail)
+        for launch in opened:
+            if is_gone(seen.get(launch.handle), launch.age_seconds):
+                detail = seen[launch.handle].detail
+                settled = await launching.lose_launch(self._database, self._engine.catalog, launch, detail)
                 await publish_and_propagate(self._engine, settled.notifications)
 
-    async def _asked(self, profile: Profile, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call_platform(self, profile: Profile, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """Return a platform's response, or `_NO_ANSWER`."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                return await ask()
+                return await call()
         except NotHere:
             raise
         except Exception as error:  # noqa: BLE001 - launchers are foreign code; it is asked again
-            log.warning("launcher %s, %s: %s", profile.name, what, _words(error))
-            self._rest_until[profile.name] = time.monotonic() + self._settings.describe_seconds
+            log.warning("launcher %s, %s: %s", profile.name, what, _reason(error))
+            self._skip_until[profile.name] = time.monotonic() + self._settings.describe_seconds
             return _NO_ANSWER
 
-    def _rests(self, profile: Profile) -> bool:
+    def _is_skipped(self, profile: Profile) -> bool:
         """Return whether a platform that just failed to respond is skipped for a while."""
-        return time.monotonic() < self._rest_until.get(profile.name, 0.0)
+        return time.monotonic() < self._skip_until.get(profile.name, 0.0)
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[int]], seconds: float) -> None:
         outage = self._engine.database.outage
@@ -287,12 +290,12 @@ class Launching:
 
     async def _wait(self, seconds: float) -> None:
         """Wait for a notification or the next poll; frequent notifications are handled at most ten times a second."""
-        await asyncio.sleep(min(RING_SECONDS, seconds))
+        await asyncio.sleep(min(NOTIFIED_SECONDS_MIN, seconds))
         try:
-            await asyncio.wait_for(self._rung.wait(), max(0.0, seconds - RING_SECONDS))
+            await asyncio.wait_for(self._notified.wait(), max(0.0, seconds - NOTIFIED_SECONDS_MIN))
         except TimeoutError:
             return
-        self._rung.clear()
+        self._notified.clear()
 
 
 _NO_ANSWER = object()
@@ -305,7 +308,7 @@ def is_gone(seen: LaunchStatus | None, age_seconds: float) -> bool:
     return seen.state is LaunchState.STOPPED or (seen.state is LaunchState.MISSING and age_seconds >= MISSING_SECONDS)
 
 
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "the platform did not answer in time"
     return error.detail if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"

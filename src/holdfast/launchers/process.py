@@ -40,10 +40,12 @@ class ProcessLauncher:
 
     kind = "process"
 
-    def __init__(self, profile: str, given: Mapping[str, Any], *, url: str, app_ref: str, packs: Sequence[str]) -> None:
-        options = Options(profile, given, OPTIONS)
-        named = [word for folder in packs for word in ("--pack", folder)]
-        self._command = options.texts("command") or (sys.executable, "-m", "holdfast", "attach", *named)
+    def __init__(
+        self, profile: str, values: Mapping[str, Any], *, url: str, app_ref: str, packs: Sequence[str]
+    ) -> None:
+        options = Options(profile, values, OPTIONS)
+        pack_options = [word for folder in packs for word in ("--pack", folder)]
+        self._command = options.texts("command") or (sys.executable, "-m", "holdfast", "attach", *pack_options)
         self._environment = options.environment()
         if app := options.text("app", app_ref):
             self._environment[APP_VARIABLE] = app
@@ -53,7 +55,7 @@ class ProcessLauncher:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     async def launch(self, order: LaunchOrder) -> str:
-        self._retire_worker()
+        self._remove_exited_children()
         child = self._children.get(order.name)
         if child is None:
             inherited = {name: value for name, value in os.environ.items() if name not in _FORGET}
@@ -71,11 +73,11 @@ class ProcessLauncher:
         return _handle(child.pid)
 
     async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
-        codes = {_handle(one.pid): one.poll() for one in self._children.values()}
-        self._retire_worker()
-        return {handle: self._see(handle, codes.get(handle)) for handle in handles}
+        codes = {_handle(child.pid): child.poll() for child in self._children.values()}
+        self._remove_exited_children()
+        return {handle: self._status(handle, codes.get(handle)) for handle in handles}
 
-    def _see(self, handle: str, code: int | None) -> LaunchStatus:
+    def _status(self, handle: str, code: int | None) -> LaunchStatus:
         pid = _pid_here(handle)
         if pid is None:
             return LaunchStatus(state=LaunchState.UNKNOWN, detail="it was launched on another machine")
@@ -92,16 +94,16 @@ class ProcessLauncher:
             raise NotHere(f"It was launched on {node}, and is stopped by a server there.")
         pid = None if handle is None else _pid_here(handle)
         if handle is None or pid is None or _handle(pid) != handle:
-            self._retire_worker()
+            self._remove_exited_children()
             return
         await _end(pid, handle, self._stop_seconds)
         while not kill_session(pid):  # noqa: ASYNC110 - only polling the kernel shows that they ended
             await asyncio.sleep(STEP_SECONDS)
-        self._retire_worker()
+        self._remove_exited_children()
 
-    def _retire_worker(self) -> None:
+    def _remove_exited_children(self) -> None:
         """Collect exited children and remove them."""
-        self._children = {name: one for name, one in self._children.items() if one.poll() is None}
+        self._children = {name: child for name, child in self._children.items() if child.poll() is None}
 
 
 async def _end(pid: int, handle: str, seconds: float) -> None:

@@ -20,7 +20,7 @@ from holdfast.settings.settings import Settings
 
 GROUP = "holdfast.launchers"
 SLOTS_MAX = 10_000
-_OURS = ("kind", "slots", "tenants", "actions", "launch_seconds")
+_PROFILE_KEYS = ("kind", "slots", "tenants", "actions", "launch_seconds")
 
 log = logging.getLogger("holdfast.launch")
 
@@ -50,27 +50,27 @@ class Profiles:
 
     def __init__(self, settings: Settings, *, url: str, app_ref: str = "", packs: Sequence[str] = ()) -> None:
         self._settings = settings
-        self._here: dict[str, Any] = {"url": url, "app_ref": app_ref, "packs": packs}
-        self._made: dict[str, Profile | None] = {}
+        self._process_options: dict[str, Any] = {"url": url, "app_ref": app_ref, "packs": packs}
+        self._profiles: dict[str, Profile | None] = {}
 
     def check(self) -> None:
         """Create every profile of the settings, so that a mistake is reported at start."""
         for name in self._settings.launchers:
-            self._made[name] = self._make(name)
+            self._profiles[name] = self._make(name)
 
     def find(self, name: str) -> Profile | None:
         """Return the launcher of that name, or None if this process has none."""
-        if name not in self._made:
+        if name not in self._profiles:
             try:
-                self._made[name] = self._make(name)
+                self._profiles[name] = self._make(name)
             except Exception as error:  # noqa: BLE001 - a plug-in is foreign code
                 log.warning("launcher %s cannot be used here: %s", name, error)
-                self._made[name] = None
-        return self._made[name]
+                self._profiles[name] = None
+        return self._profiles[name]
 
     def _make(self, name: str) -> Profile | None:
-        given = dict(self._settings.launchers.get(name, {}))
-        kind = str(given.get("kind", name))
+        values = dict(self._settings.launchers.get(name, {}))
+        kind = str(values.get("kind", name))
         is_configured = name in self._settings.launchers
         factory = self._factory(kind, is_configured=is_configured)
         if factory is None:
@@ -81,19 +81,19 @@ class Profiles:
                     setting="kind",
                 )
             return None
-        slots = given.get("slots", self._settings.launch.slots)
+        slots = values.get("slots", self._settings.launch.slots)
         if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= SLOTS_MAX:
             raise InvalidSettings(f"launchers.{name}.slots must be a whole number from 1 to {SLOTS_MAX}.")
-        seconds = given.get("launch_seconds", self._settings.worker.launch_seconds)
+        seconds = values.get("launch_seconds", self._settings.worker.launch_seconds)
         if not isinstance(seconds, int | float) or not 1 <= seconds <= 86400:
             raise InvalidSettings(f"launchers.{name}.launch_seconds must be a number from 1 to 86400.")
-        own = {key: value for key, value in given.items() if key not in _OURS}
+        launcher_options = {key: value for key, value in values.items() if key not in _PROFILE_KEYS}
         return Profile(
             name=name,
-            launcher=factory(name, own),
+            launcher=factory(name, launcher_options),
             slots=slots,
-            tenants=_texts(name, given, "tenants"),
-            actions=_texts(name, given, "actions"),
+            tenants=_texts(name, values, "tenants"),
+            actions=_texts(name, values, "actions"),
             launch_seconds=float(seconds),
         )
 
@@ -102,7 +102,7 @@ class Profiles:
             case "process":
                 from holdfast.launchers.process import ProcessLauncher
 
-                return lambda name, given: ProcessLauncher(name, given, **self._here)
+                return lambda name, values: ProcessLauncher(name, values, **self._process_options)
             case "ecs":
                 from holdfast.launchers.ecs import EcsLauncher
 
@@ -142,8 +142,8 @@ def _imported(kind: str) -> Callable[[str, Mapping[str, Any]], Launcher]:
     return found
 
 
-def _texts(name: str, given: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = given.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+def _texts(name: str, values: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = values.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise InvalidSettings(f"launchers.{name}.{key} must be a list of texts.")
     return tuple(value)

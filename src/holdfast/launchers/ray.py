@@ -23,8 +23,8 @@ THREADS_MAX = 16
 class RayLauncher:
     kind = "ray"
 
-    def __init__(self, profile: str, given: Mapping[str, Any]) -> None:
-        options = Options(profile, given, OPTIONS)
+    def __init__(self, profile: str, values: Mapping[str, Any]) -> None:
+        options = Options(profile, values, OPTIONS)
         self._address = options.text("address", "auto")
         self._namespace = options.text("namespace", "holdfast")
         self._command = list(options.texts("command") or COMMAND)
@@ -41,16 +41,16 @@ class RayLauncher:
         self._threads = BlockingCallPool("ray", threads_max=THREADS_MAX)
 
     async def launch(self, order: LaunchOrder) -> str:
-        await self._ask(self._launch, order)
+        await self._run_step(self._launch, order)
         return order.name
 
     async def describe(self, handles: Sequence[str]) -> Mapping[str, LaunchStatus]:
-        return {handle: await self._ask(self._describe, handle) for handle in handles}
+        return {handle: await self._run_step(self._describe, handle) for handle in handles}
 
     async def stop(self, name: str, handle: str | None) -> None:
-        await self._ask(self._stop, handle or name)
+        await self._run_step(self._stop, handle or name)
 
-    async def _ask(self, step: Any, given: Any) -> Any:
+    async def _run_step(self, step: Any, argument: Any) -> Any:
         """Run one step in a thread, after connecting; every exception of Ray is a `LaunchError`."""
         async with self._connecting:
             try:
@@ -58,7 +58,7 @@ class RayLauncher:
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise LaunchError(f"The Ray cluster {self._address} cannot be reached: {error}.") from error
         try:
-            return await self._threads.run(step, given)
+            return await self._threads.run(step, argument)
         except (self._ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
             raise LaunchError(f"Ray: {error}.") from error
 

@@ -26,6 +26,7 @@ from holdfast.errors import Invalid
 from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets
 from holdfast.execution.effect_runner import EffectRunner, takes_key
 from holdfast.execution.effect_store import Answer, Ask, DatabaseEffectStore, Request
+from holdfast.execution.notes import Notes
 from holdfast.execution.runner import Runner
 from holdfast.execution.running_attempt import AttemptPlan, RunningAttempt
 from holdfast.store.sql.workers import workers as workers_sql
@@ -179,20 +180,20 @@ class _Runner(Runner):
             isolator=None,
             output_bytes_max=bytes_max,
             effect_store=effect_store,
-            note=lambda *_said: None,
-            declared=DeclaredDatasets(engine.database, engine.settings.tenant, datasets),
+            cancel_grace_seconds=engine.settings.worker.cancel_grace_seconds,
+            notes=Notes(),
+            datasets=DeclaredDatasets(engine.database, engine.settings.tenant, datasets),
         )
         self._round = round_
         self._bytes_max = bytes_max
-        self._engines_ledger = effect_store
 
-    def effect_runner(self, held: RunningAttempt) -> EffectRunner:
-        assert held.stop is not None
-        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
-        is_blocking = held.plan.action.isolation is Isolation.THREAD
-        effect_store = self._engines_ledger
+    def effect_runner(self, attempt: RunningAttempt) -> EffectRunner:
+        assert attempt.stop is not None
+        sender = Sender(claimed=attempt.claimed, tenant=attempt.plan.lane.tenant)
+        is_blocking = attempt.plan.action.isolation is Isolation.THREAD
+        effect_store = self._effect_store
         ask = effect_store.request_from_thread(sender) if is_blocking else effect_store.request_on_loop(sender)
-        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._bytes_max)
+        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=attempt.stop, bytes_max=self._bytes_max)
 
 
 class _Crashable(EffectRunner):

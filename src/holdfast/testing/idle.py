@@ -143,11 +143,11 @@ class _Drain:
             if not live.busy or self._now() >= passes_at:
                 # The end of one run may release nodes of another, so propagate ends before deciding. The passes may
                 # have missed tasks that ended while they ran, even tasks that they released themselves.
-                was_busy, begun = bool(live.busy), self._worker.begun_count
+                was_busy, begun = bool(live.busy), self._worker.state.started_count
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
                 live = await self._look()
-                was_busy = was_busy or self._worker.begun_count > begun
+                was_busy = was_busy or self._worker.state.started_count > begun
                 if not (was_busy or live.busy) and (self._clock is None or live.due_seconds is None):
                     return live.waiting
             if self._now() > deadline:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.cli.server_thread import ServerThread
     from holdfast.settings.settings import Settings
     from holdfast.store.resolve import DatabaseLocation
-    from holdfast.worker.supervisor.maintenance_thread import Beside
+    from holdfast.worker.supervisor.maintenance_thread import BackgroundLoop
 
 
 @click.command(cls=Command)
@@ -66,7 +66,7 @@ def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, group: W
     try:
         if not group:
             return asyncio.run(run_loops(place, settings, shell=shell))
-        return run_worker_group(group, settings, loops=True, beside=_launching_for(group), tells_failures=False)
+        return run_worker_group(group, settings, loops=True, background_loop=_launching_for(group), logs_failures=False)
     finally:
         if http is not None:
             http.close()
@@ -74,7 +74,7 @@ def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, group: W
         shell.talk("Stopped.")
 
 
-def _launching_for(group: WorkerGroup) -> Beside:
+def _launching_for(group: WorkerGroup) -> BackgroundLoop:
     """Return the launching loop for one app; launched processes run the same app."""
     from holdfast.launchers.loop import Launching
 

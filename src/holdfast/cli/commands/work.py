@@ -13,7 +13,7 @@ from holdfast.settings.log_setup import set_up
 
 if TYPE_CHECKING:
     from holdfast.settings.settings import Settings
-    from holdfast.worker.supervisor.maintenance_thread import Beside
+    from holdfast.worker.supervisor.maintenance_thread import BackgroundLoop
 
 
 @click.command(cls=Command)
@@ -40,7 +40,12 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
 
 
 def run_worker_group(
-    group: WorkerGroup, settings: Settings, *, loops: bool, beside: Beside | None = None, tells_failures: bool = True
+    group: WorkerGroup,
+    settings: Settings,
+    *,
+    loops: bool,
+    background_loop: BackgroundLoop | None = None,
+    logs_failures: bool = True,
 ) -> int:
     """Run worker processes until a signal arrives, and return the exit code."""
     from holdfast.core.values import bounds
@@ -58,8 +63,8 @@ def run_worker_group(
         queues=named,
         loops=loops,
         packs=folders(group.packs),
-        beside=beside,
-        tells_failures=tells_failures,
+        background_loop=background_loop,
+        logs_failures=logs_failures,
     )
     # The app cannot be loaded or the worker was refused; its message is on stderr already.
     return USAGE if code == ExitCode.CANNOT_LOAD else code

@@ -120,7 +120,7 @@ async def heartbeats(request: ApiRequest) -> Response:
             renewed=[str(task_id) for task_id in beat.renewed],
             canceled=[str(task_id) for task_id in beat.canceled],
             worker_state=beat.worker_state,
-            crew=beat.crew,
+            crew=beat.peers,
             rank=beat.rank,
             lease_seconds=beat.lease_seconds,
             kept=[str(task_id) for task_id in beat.kept],

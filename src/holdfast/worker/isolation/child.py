@@ -94,7 +94,7 @@ class _Process:
     def __init__(self, app: App, connection: socket.socket) -> None:
         self._app = app
         self._connection = connection
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
         self._starts: queue.SimpleQueue[Start] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._cancel: Callable[[], None] | None = None
@@ -104,8 +104,8 @@ class _Process:
         self._declared = (
             NoDatasets() if is_server(url) else DeclaredDatasets(database, app.settings.tenant, app.datasets)
         )
-        self._aside: WriterLoop | None = None
-        self._questions = AttemptRequests(self._send)
+        self._writer_loop: WriterLoop | None = None
+        self._requests = AttemptRequests(self._send)
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -120,7 +120,7 @@ class _Process:
                     self._stop = threading.Event()
                     self._starts.put(message)
                 case RequestAnswer():
-                    self._questions.hear(message)
+                    self._requests.deliver(message)
                 case StopAttempt():
                     self._stop.set()
                     if self._cancel is not None:
@@ -147,10 +147,10 @@ class _Process:
         writing = self._writing(start)
         try:
             # Start the thread before the limit is set: its memory does not count for the attempt.
-            with BlockingBridge() if action.executor is not None and _is_plain(action) else nullcontext() as beside:
+            with BlockingBridge() if action.executor is not None and _is_plain(action) else nullcontext() as bridge:
                 self._is_running = True
                 limit.set()
-                value = self._call(action, self._context(action, start, writing), arguments, writing, beside)
+                value = self._call(action, self._context(action, start, writing), arguments, writing, bridge)
         except MemoryError as error:
             self._is_running = False
             limit.lift()
@@ -170,10 +170,10 @@ class _Process:
         context: Context,
         arguments: dict[str, Any],
         writing: AttemptDatasets,
-        beside: BlockingBridge | None,
+        bridge: BlockingBridge | None,
     ) -> Any:
-        if beside is not None:
-            return self._execute_beside(action, context, arguments, writing, beside)
+        if bridge is not None:
+            return self._execute_over_bridge(action, context, arguments, writing, bridge)
         if action.executor is not None:
             return self._execute(action, context, arguments)
         signature = action.signature
@@ -186,20 +186,20 @@ class _Process:
     def _execute(self, action: Action[..., Any], context: Context, arguments: dict[str, Any]) -> Any:
         """Run the executor of a coroutine on the same event loop."""
 
-        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
-            return in_own_context(action.function(*positional, **given))
+        def call(positional: tuple[Any, ...], call_arguments: dict[str, Any]) -> Awaitable[Any]:
+            return in_own_context(action.function(*positional, **call_arguments))
 
         with asyncio.Runner() as runner:
             work = through_executor(action, context, arguments, call, awaited=context)
             return runner.run(self._cancellable(work))
 
-    def _execute_beside(
+    def _execute_over_bridge(
         self,
         action: Action[..., Any],
         context: Context,
         arguments: dict[str, Any],
         writing: AttemptDatasets,
-        beside: BlockingBridge,
+        bridge: BlockingBridge,
     ) -> Any:
         """Run the executor of a plain function in a second thread.
 
@@ -209,15 +209,15 @@ class _Process:
         assert isinstance(effect_runner, EffectRunner)
         awaited = replace(
             context,
-            _effect_runner=effect_runner.awaited(self._questions.ask),
+            _effect_runner=effect_runner.awaited(self._requests.ask),
             _dataset=self._datasets(writing, is_blocking=False),
         )
 
-        def call(positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
-            return beside.call(action.function, positional, given, stop)
+        def call(positional: tuple[Any, ...], call_arguments: dict[str, Any]) -> Awaitable[Any]:
+            return bridge.call(action.function, positional, call_arguments, stop)
 
         work = through_executor(action, context, arguments, call, awaited=awaited)
-        return beside.run(self._cancellable(work))
+        return bridge.run(self._cancellable(work))
 
     async def _cancellable(self, call: Any) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -241,17 +241,17 @@ class _Process:
 
     def _datasets(self, writing: AttemptDatasets, *, is_blocking: bool) -> Callable[[str, int | None], DatasetWriter]:
         def writer(name: str, version: int | None) -> DatasetWriter:
-            self._aside = self._aside or WriterLoop()
+            self._writer_loop = self._writer_loop or WriterLoop()
             dataset = self._declared.find(name, version)
             if is_blocking:
-                return BlockingWriter(writing, dataset, self._aside.wait)
-            return AsyncWriter(writing, dataset, self._aside.awaitable)
+                return BlockingWriter(writing, dataset, self._writer_loop.wait)
+            return AsyncWriter(writing, dataset, self._writer_loop.awaitable)
 
         return writer
 
     def _context(self, action: Action[..., Any], start: Start, writing: AttemptDatasets) -> Context:
         is_blocking = _is_plain(action)
-        ask = self._questions.ask_blocking if is_blocking else self._questions.ask
+        ask = self._requests.ask_blocking if is_blocking else self._requests.ask
         return Context(
             task_id=start.task_id,
             attempt=start.attempt,
@@ -271,7 +271,7 @@ class _Process:
         )
 
     def _send(self, message: Message) -> None:
-        with self._sending:
+        with self._send_lock:
             try:
                 self._connection.sendall(frame(message))
             except ConnectionError:

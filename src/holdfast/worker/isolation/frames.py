@@ -82,7 +82,7 @@ class RequestAnswer(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     answer: Answer | None = None
-    trouble: ErrorFrame | None = None
+    error: ErrorFrame | None = None
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, tag=True):

@@ -44,21 +44,21 @@ class Isolated:
         self._idle: list[IsolatedProcess] = []
         self._all: set[IsolatedProcess] = set()
 
-    async def run(self, context: Context, held: RunningAttempt) -> Outcome:
+    async def run(self, context: Context, attempt: RunningAttempt) -> Outcome:
         """Run one attempt to its outcome. When this returns, its code no longer runs."""
-        held.deadline_at = FOREVER
+        attempt.deadline_at = FOREVER
         try:
             process = await self._process()
         except asyncio.CancelledError:
-            _heard(held)
-            return Canceled() if held.verdict == CANCELED else Released()
+            _clear_cancellation(attempt)
+            return Canceled() if attempt.stop_reason == CANCELED else Released()
         except (Unstartable, OSError) as error:
             why = (
                 f"The process of the attempt cannot be started: {error}." if isinstance(error, OSError) else str(error)
             )
             return Lost(Failure(code=RetryReason.LAUNCH_FAILED, message=why))
         try:
-            return await self._attempt(process, context, held)
+            return await self._attempt(process, context, attempt)
         except Exception as error:
             # Whatever the error is, the code must not run concurrently with a retry, and the process must not be
             # reused.
@@ -101,77 +101,77 @@ class Isolated:
         self._all.discard(process)
         await process.end()
 
-    async def _attempt(self, process: IsolatedProcess, context: Context, held: RunningAttempt) -> Outcome:
-        timeout = held.plan.policy.timeout_seconds
+    async def _attempt(self, process: IsolatedProcess, context: Context, attempt: RunningAttempt) -> Outcome:
+        timeout = attempt.plan.policy.timeout_seconds
         if timeout is not None:
-            held.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
+            attempt.deadline_at = time.monotonic() + timeout + self._grace_seconds + LATE_SECONDS
         assert context._effect_runner is not None
-        start = self._start(context, held)
-        talk = asyncio.create_task(process.run(start, _noted(context), context._effect_runner.ask))
+        start = self._start(context, attempt)
+        running = asyncio.create_task(process.run(start, _note_function(context), context._effect_runner.ask))
         try:
             async with asyncio.timeout(timeout):
-                return _outcome(await asyncio.shield(talk), process)
+                return _outcome(await asyncio.shield(running), process)
         except TimeoutError:
-            await self._force(process, talk, held)
+            await self._force_end(process, running, attempt)
             return timed_out(timeout)
         except asyncio.CancelledError:
-            _heard(held)
-            await self._force(process, talk, held)
-            return outcome_of_stop(held)
+            _clear_cancellation(attempt)
+            await self._force_end(process, running, attempt)
+            return outcome_of_stop(attempt)
 
-    def _start(self, context: Context, held: RunningAttempt) -> Start:
+    def _start(self, context: Context, attempt: RunningAttempt) -> Start:
         return Start(
             action=context.action,
-            input=held.claimed.input,
+            input=attempt.claimed.input,
             task_id=context.task_id,
             attempt=context.attempt,
-            lease_token=str(held.claimed.lease_token),
+            lease_token=str(attempt.claimed.lease_token),
             tenant=context.tenant,
             queue=context.queue,
             tags=context.tags,
             run_id=context.run_id,
-            memory_bytes_max=held.plan.policy.memory_bytes_max,
+            memory_bytes_max=attempt.plan.policy.memory_bytes_max,
             output_bytes_max=self._output_bytes_max,
         )
 
-    async def _force(
-        self, process: IsolatedProcess, talk: asyncio.Task[AttemptEnded | None], held: RunningAttempt
+    async def _force_end(
+        self, process: IsolatedProcess, running: asyncio.Task[AttemptEnded | None], attempt: RunningAttempt
     ) -> None:
         """Make the attempt end: stop message, then SIGTERM, then SIGKILL."""
         began = time.monotonic()
         process.ask_to_stop()
-        await _until(talk, lambda: began + self._grace(held) / 2, held)
-        if not talk.done():
+        await _wait_until(running, lambda: began + self._grace(attempt) / 2, attempt)
+        if not running.done():
             process.signal(signal.SIGTERM)
-            await _until(talk, lambda: began + self._grace(held), held)
-        if not talk.done():
+            await _wait_until(running, lambda: began + self._grace(attempt), attempt)
+        if not running.done():
             process.kill()
-        while not talk.done():
+        while not running.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([talk])
+                await asyncio.wait([running])
 
-    def _grace(self, held: RunningAttempt) -> float:
+    def _grace(self, attempt: RunningAttempt) -> float:
         """Return the grace time, shortened if the lease expires earlier: the process must be dead before it does."""
-        left = held.overdue_at - time.monotonic() if held.verdict == FENCED else FOREVER
+        left = attempt.overdue_at - time.monotonic() if attempt.stop_reason == FENCED else FOREVER
         return max(0.0, min(self._grace_seconds, left / 2))
 
 
-async def _until(talk: asyncio.Task[Any], instant: Callable[[], float], held: RunningAttempt) -> None:
+async def _wait_until(running: asyncio.Task[Any], instant: Callable[[], float], attempt: RunningAttempt) -> None:
     """Wait for the end, at most until an instant that a second stop request may bring forward."""
-    while not talk.done() and (left := instant() - time.monotonic()) > 0:
+    while not running.done() and (left := instant() - time.monotonic()) > 0:
         try:
-            await asyncio.wait([talk], timeout=left)
+            await asyncio.wait([running], timeout=left)
         except asyncio.CancelledError:
-            _heard(held)
+            _clear_cancellation(attempt)
 
 
-def _heard(held: RunningAttempt) -> None:
+def _clear_cancellation(attempt: RunningAttempt) -> None:
     """Clear the cancellation, because it was handled: the task that runs attempts continues."""
-    if held.task is not None:
-        held.task.uncancel()
+    if attempt.task is not None:
+        attempt.task.uncancel()
 
 
-def _noted(context: Context) -> Callable[[str, bytes], None]:
+def _note_function(context: Context) -> Callable[[str, bytes], None]:
     return lambda kind, detail: context._note(kind, json.loads(detail))
 
 

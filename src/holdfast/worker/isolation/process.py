@@ -47,19 +47,19 @@ class IsolatedProcess:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self, orders: Orders) -> None:
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         try:
-            with theirs:
+            with child_end:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
-                    *("-m", "holdfast.worker.isolation.child", str(theirs.fileno()), str(os.getpid())),
+                    *("-m", "holdfast.worker.isolation.child", str(child_end.fileno()), str(os.getpid())),
                     stdin=asyncio.subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_end.fileno()],
                 )
-            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            self._reader, self._writer = await asyncio.open_connection(sock=own_end)
         finally:
             if self._writer is None:
-                ours.close()
+                own_end.close()
         self._writer.write(frame(Hello(wire_orders.encode(orders))))
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
@@ -99,13 +99,13 @@ class IsolatedProcess:
                     await self._wait()
                     return None
 
-    async def _answer(self, number: int, asked: Awaitable[Answer]) -> None:
+    async def _answer(self, number: int, answer: Awaitable[Answer]) -> None:
         """Answer one request. Every error is sent to the code that made the request."""
         assert self._writer is not None
         try:
-            answered = RequestAnswer(number, answer=await asked)
+            answered = RequestAnswer(number, answer=await answer)
         except Exception as error:  # noqa: BLE001 - the process waits for an answer, whatever it is
-            answered = RequestAnswer(number, trouble=error_frame(error))
+            answered = RequestAnswer(number, error=error_frame(error))
         if not self._writer.is_closing():
             self._writer.write(frame(answered))
 

@@ -37,7 +37,7 @@ class AttemptRequests:
         """Send a request from a plain function; awaiting it never suspends."""
         return self._put(request).result()
 
-    def hear(self, answered: RequestAnswer) -> None:
+    def deliver(self, answered: RequestAnswer) -> None:
         """Deliver a response. A response to a request that was cancelled is dropped."""
         waiting = self._open.pop(answered.number, None)
         if waiting is None or not waiting.set_running_or_notify_cancel():
@@ -45,8 +45,8 @@ class AttemptRequests:
         if answered.answer is not None:
             waiting.set_result(answered.answer)
         else:
-            assert answered.trouble is not None
-            waiting.set_exception(_error_of(answered.trouble))
+            assert answered.error is not None
+            waiting.set_exception(_error_of(answered.error))
 
     def _put(self, request: Request) -> Future[Answer]:
         number = next(self._numbers)
@@ -62,6 +62,6 @@ def error_frame(error: Exception) -> ErrorFrame:
     return ErrorFrame("Unavailable", f"{type(error).__name__}: {error}", "unavailable", "")
 
 
-def _error_of(trouble: ErrorFrame) -> errors.HoldfastError:
-    kind = KINDS.get(trouble.kind, errors.HoldfastError)
-    return kind(trouble.detail, code=trouble.code, advice=trouble.advice)
+def _error_of(error: ErrorFrame) -> errors.HoldfastError:
+    kind = KINDS.get(error.kind, errors.HoldfastError)
+    return kind(error.detail, code=error.code, advice=error.advice)

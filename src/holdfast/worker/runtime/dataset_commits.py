@@ -10,10 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Set
+from typing import TYPE_CHECKING
 
 from holdfast.engine.leases import Report, Settled
 from holdfast.store.database import ANY_DB_ERROR, STATEMENT_SECONDS_MAX, TRANSIENT
+
+if TYPE_CHECKING:
+    from holdfast.worker.runtime.state import WorkerState
 
 log = logging.getLogger("holdfast.worker")
 
@@ -27,21 +31,14 @@ ERRORS_MAX = 10
 
 
 class DatasetCommits:
-    """The commits under way. `changed` is called when a commit ends, and when it has to be retried."""
+    """The commits under way. The worker is woken when a commit ends, and when it has to be retried."""
 
-    def __init__(
-        self,
-        settle: Callable[[Report], Awaitable[Settled]],
-        announce: Callable[[Settled], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self._settle = settle
-        self._announce = announce
-        self._changed = changed
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
         self._reports: dict[int, Report] = {}
-        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._free = asyncio.Semaphore(AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.unanswered = 0
+        self.unanswered_count = 0
         """How often in a row a commit got no response."""
 
     def __len__(self) -> int:
@@ -68,30 +65,31 @@ class DatasetCommits:
 
     async def _commit(self, report: Report) -> None:
         try:
-            self._announce(await self._repeated(report))
+            self._state.record_settled(await self._settle(report))
         except Exception:
             # The lease expires and the reaper decides, as for every report that cannot be settled.
             log.exception("attempt %d of task %d cannot be committed", report.attempt, report.task_id)
         finally:
             del self._reports[report.task_id]
-            self._changed()
+            self._state.signal.wake()
 
-    async def _repeated(self, report: Report) -> Settled:
+    async def _settle(self, report: Report) -> Settled:
+        """Settle one report, repeating the request until it is answered."""
         pause_seconds, errors_left = PAUSE_SECONDS_FIRST, ERRORS_MAX
         while True:
             try:
-                async with self._room, asyncio.timeout(ANSWER_SECONDS_MAX):
-                    settled = await self._settle(report)
+                async with self._free, asyncio.timeout(ANSWER_SECONDS_MAX):
+                    settled = await self._state.transport.settle_alone(report)
             except ANY_DB_ERROR as error:
                 errors_left -= not isinstance(error, TRANSIENT)
                 if not errors_left:
                     raise
-                said = str(error) or type(error).__name__
-                log.warning("a commit to a dataset was not answered, repeating it: %s", said)
+                cause = str(error) or type(error).__name__
+                log.warning("a commit to a dataset was not answered, repeating it: %s", cause)
             else:
-                self.unanswered = 0
+                self.unanswered_count = 0
                 return settled
-            self.unanswered += 1
-            self._changed()
+            self.unanswered_count += 1
+            self._state.signal.wake()
             await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))
             pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)

@@ -39,19 +39,19 @@ async def _draft(
     is_flow = not isinstance(target, Action | BoundAction)
     if isinstance(target, Action | BoundAction):
         bound = target.options() if isinstance(target, Action) else target
-        name, own = bound.action.name, bound.options
+        name, options = bound.action.name, bound.options
         rules = {
-            "queue": bound.action.queue if own.queue is None else own.queue,
+            "queue": bound.action.queue if options.queue is None else options.queue,
             "policy_id": await engine.catalog.policy_id(engine.tenant_id, bound.policy(engine.policy_defaults)),
-            "priority": bound.action.priority if own.priority is None else own.priority,
-            "tags": own.tags,
+            "priority": bound.action.priority if options.priority is None else options.priority,
+            "tags": options.tags,
         }
     else:
         if isinstance(target, BoundFlow):
             rules = {"priority": target.priority, "tags": target.tags, "max_active": target.concurrency}
             target = target.flow
         name = target.name
-        await _keep_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)
+        await _store_flow(engine, target if isinstance(target, FlowDefinition) else target.definition, actions)
     return ScheduleDraft(
         name=schedule.name,
         origin=origin,
@@ -69,7 +69,7 @@ async def _draft(
     )
 
 
-async def _keep_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
+async def _store_flow(engine: Engine, flow: FlowDefinition, actions: Mapping[str, Action[..., Any]]) -> None:
     """Store the flow as it would run now: schedulers start the newest stored version."""
     rules = {name: action.rules(engine.policy_defaults) for name, action in actions.items()}
     await snapshot_tree(engine.catalog, engine.tenant_id, flow.validated(), rules, {flow.name: flow}.get)

@@ -48,7 +48,8 @@ class SingleAttemptWorker(Worker):
 
     def __init__(self, transport: LaunchedTransport, *arguments: Any, **options: Any) -> None:
         super().__init__(transport, *arguments, queues=[], slots=1, **options)
-        self._launched = transport
+        self._launched_transport = transport
+        self._is_settled_already = False
 
     async def run_attached(self, task_id: int, attempt: int, token: str) -> bool:
         """Run the attempt, and return whether its outcome was accepted.
@@ -58,51 +59,50 @@ class SingleAttemptWorker(Worker):
         async with self.signed_on():
             await self._attach(task_id, attempt, token)
             await self._wind_down()
-        return self.completed_count > 0
+        return self.state.accepted_count > 0 or self._is_settled_already
 
-    def _pulled(self) -> list[str]:
+    def _claimed_actions(self) -> list[str]:
         """Return no actions: this worker runs only the task it was launched for."""
         return []
 
     async def _register(self) -> None:
         """Register, waiting for an engine that is briefly away: another launch would cost more."""
-        seconds = self._attempts.settings.launch_seconds
-        await retry_until_available(
-            super()._register, seconds_max=seconds, is_over=lambda: self._concurrent_exchanges.is_stopping
-        )
+        seconds = self.state.settings.launch_seconds
+        await retry_until_available(super()._register, seconds_max=seconds, is_over=lambda: self.state.is_stopping)
 
     async def _attach(self, task_id: int, attempt: int, token: str) -> None:
         """Exchange the token for a lease. If the response is lost, `resume` finds the lease."""
-        waits_until = time.monotonic() + self._attempts.settings.launch_seconds
+        state = self.state
+        waits_until = time.monotonic() + state.settings.launch_seconds
         for _ in range(TRIES_MAX):
-            while await self._concurrent_exchanges.exchange(0):
-                if self._attempts.count or self._attempts.reports:
+            while await self.exchange_loop.exchange(0):
+                if state.slots_taken or state.reports:
                     return
                 try:
-                    await self._swap(task_id, attempt, token)
+                    await self._exchange_token(task_id, attempt, token)
                 except LeaseLost as error:
                     is_early = error.fields.get("is_early") and time.monotonic() < waits_until
-                    if not is_early or self._concurrent_exchanges.is_stopping:
+                    if not is_early or state.is_stopping:
                         raise
                     await asyncio.sleep(EARLY_SECONDS)
                 except ANY_DB_ERROR as error:
-                    await self._concurrent_exchanges.lose_connection(error)
+                    await self.exchange_loop.lose_connection(error)
                     break
                 else:
                     return
-        what = "server" if is_server(self.transport.settings.url) else "database"
-        raise Unavailable(f"The {what} does not answer.", code=f"{what}_unreachable")
+        engine = "server" if is_server(self.transport.settings.url) else "database"
+        raise Unavailable(f"The {engine} does not answer.", code=f"{engine}_unreachable")
 
-    async def _swap(self, task_id: int, attempt: int, token: str) -> None:
+    async def _exchange_token(self, task_id: int, attempt: int, token: str) -> None:
         sent_at = time.monotonic()
-        given = await self._launched.attach(task_id, attempt, token)
-        if not given:
-            # The task's input could not be built, and the engine settled it as failed already.
-            self.completed_count += 1
-        known = [one for one in given if await self._knows(one)]
-        await self._attempts.start(known, sent_at, is_stopping=self._concurrent_exchanges.is_stopping)
+        claimed = await self._launched_transport.attach(task_id, attempt, token)
+        if not claimed:
+            # The task's input could not be built, and the engine settled it as failed.
+            self._is_settled_already = True
+        runnable = [task for task in claimed if await self._has_action(task)]
+        await self.state.start(runnable, sent_at)
 
-    async def _knows(self, claimed: Claimed) -> bool:
+    async def _has_action(self, claimed: Claimed) -> bool:
         """Return whether this app has the action. If not, report a failure: another launch could not do better."""
         names = self.transport.names
         await names.learn([claimed.lane_id], [claimed.policy_id])
@@ -111,8 +111,21 @@ class SingleAttemptWorker(Worker):
             return True
         message = f"The launched worker has no action {action}."
         outcome = Failed(Failure(code=RetryReason.ACTION_NOT_FOUND, message=message))
-        self._attempts.reports.append(report_of(claimed, outcome))
+        self.state.reports.append(report_of(claimed, outcome))
         return False
+
+
+class LaunchedProcess:
+    """The process of a launched worker: no supervisor enforces its lease, so the kernel's timer does."""
+
+    def __init__(self) -> None:
+        self._kill_timer = KillTimer()
+
+    def publish_kill_at(self, worker_id: int, kill_at: float) -> None:
+        self._kill_timer.set(kill_at)
+
+    def exit(self) -> None:
+        leave(ExitCode.OVERDUE)
 
 
 @asynccontextmanager
@@ -136,7 +149,6 @@ async def run_attached(
 ) -> bool:
     """Run the worker that was launched for this attempt. Return whether it settled the attempt."""
     name = f"launched:{task_id}.{attempt}"
-    kill_timer = KillTimer()
     async with transport_to(url, replace(app.settings, url=url)) as transport:
         settings = transport.settings
         orders = Orders(app_ref=app_ref, url=url, settings=settings, slots=1, queues=[], name=name, packs=list(packs))
@@ -148,8 +160,7 @@ async def run_attached(
             version=app.version,
             isolator=Isolated(orders),
             datasets=app.datasets,
-            publish=lambda _worker_id, kill_at: kill_timer.set(kill_at),
-            exit_process=lambda: leave(ExitCode.OVERDUE),
+            process=LaunchedProcess(),
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, worker.stop)

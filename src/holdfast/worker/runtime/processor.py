@@ -24,7 +24,6 @@ from holdfast.authoring.action import Action, in_process
 from holdfast.core.values import bounds
 from holdfast.engine.dispatch_transaction import dispatched_by, not_dispatched
 from holdfast.engine.engine import Engine
-from holdfast.engine.leases import Settled
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import HoldfastError, Invalid, LeaseLost, Unavailable
 from holdfast.execution.dataset_writer import Datasets
@@ -79,29 +78,31 @@ class Processor:
         *,
         name: str,
         queues: Sequence[str] | None,
-        rules: PolicyOverrides,
+        overrides: PolicyOverrides,
         lease_seconds: float | None,
     ) -> None:
-        _check(rules)
+        _check(overrides)
         self._app = app
         self._name = bounds.valid_worker_id(name) if name else f"processor:{os.getpid()}"
         self._queues = queues
-        self._rules = rules
+        self._overrides = overrides
         self._lease_seconds = lease_seconds
         self._stack = AsyncExitStack()
         self._turn = asyncio.Lock()
-        self._worker: _OneSlot | None = None
+        self._worker: _SingleStepWorker | None = None
 
     async def __aenter__(self) -> Processor:
         app, self._turn = self._app, asyncio.Lock()
-        place = await asyncio.to_thread(resolve_database, app.settings, None)
-        self._stack.callback(place.close)
+        location = await asyncio.to_thread(resolve_database, app.settings, None)
+        self._stack.callback(location.close)
         try:
             settings = _with_lease(app.settings, self._lease_seconds)
-            engine = await self._stack.enter_async_context(Engine(place.url, settings, migrates=place.is_embedded))
+            engine = await self._stack.enter_async_context(
+                Engine(location.url, settings, migrates=location.is_embedded)
+            )
             options = {"queues": self._queues, "name": self._name, "version": app.version}
             actions = {name: in_process(action) for name, action in app.actions.items()}
-            worker = _OneSlot(engine, actions, datasets=app.datasets, rules=self._rules, **options)
+            worker = _SingleStepWorker(engine, actions, datasets=app.datasets, overrides=self._overrides, **options)
             await self._stack.enter_async_context(worker.signed_on())
         except BaseException:
             await self._stack.aclose()
@@ -127,56 +128,59 @@ class Processor:
             return await self._worker.process_once()
 
 
-class _OneSlot(Worker):
+class _SingleStepWorker(Worker):
     """A worker that claims the next task only when its caller asks. It also runs launched actions itself."""
 
     def __init__(self, engine: Engine, *arguments: Any, **options: Any) -> None:
-        direct = DatabaseTransport(engine)
-        super().__init__(direct, *arguments, slots=1, runs_launched=True, **options)
+        database_transport = DatabaseTransport(engine)
+        super().__init__(database_transport, *arguments, slots=1, runs_launched=True, **options)
         self._engine = engine
-        self._direct = direct
+        self._database_transport = database_transport
         self._loops = Loops(engine)
-        self._refused: dict[int, str] = {}
 
     async def process_once(self) -> Processed:
-        await self._until_over(lambda: len(self._attempts.committing))
-        self._refused.clear()
+        state = self.state
+        await self._wait_while(lambda: len(state.commits))
+        state.refusals.clear()
         if not await self._claim():
             await self._repair()
             if not await self._claim():
                 return _NOTHING
-        [held] = self._attempts.entries.values()
-        task_id, attempt = held.claimed.task_id, held.claimed.attempt
+        [attempt] = state.running.values()
+        task_id = attempt.claimed.task_id
         try:
-            await self._until_over(lambda: self._attempts.count)
+            await self._wait_while(lambda: state.slots_taken)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_up())
             raise
-        was_fenced = not self._attempts.reports and held.verdict == FENCED
-        if self._attempts.reports or self._notes:
-            await self._talk(0)
-        await self._direct.followed()
-        if was_fenced or task_id in self._refused:
-            winner = self._refused.get(task_id, "its lease ran out")
-            raise LeaseLost(f"Attempt {attempt} of task {task_id} was not settled: {winner}.", task_id=str(task_id))
-        decision = await results_sql.attempt_decision(self._engine.database, task_id, attempt)
+        was_fenced = not state.reports and attempt.stop_reason == FENCED
+        if state.reports or state.notes:
+            await self._exchange(0)
+        await self._database_transport.propagated()
+        winner = {refusal.task_id: refusal.winner for refusal in state.refusals}.get(task_id)
+        number = attempt.claimed.attempt
+        if was_fenced or winner is not None:
+            reason = winner or "its lease ran out"
+            raise LeaseLost(f"Attempt {number} of task {task_id} was not settled: {reason}.", task_id=str(task_id))
+        decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, number)
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
 
-    async def _until_over(self, left: Callable[[], int]) -> None:
+    async def _wait_while(self, left: Callable[[], int]) -> None:
         """Wait until nothing is left, also of an earlier call.
 
         Raise `Unavailable` if a commit gets no response for long.
         """
-        unanswered_max = self._attempts.committing.unanswered + REPORTS_MAX
+        state = self.state
+        unanswered_max = state.commits.unanswered_count + REPORTS_MAX
         while left():
-            await self._work_signal.wait(self._attempts.settings.poll_seconds)
-            if self._attempts.committing.unanswered >= unanswered_max:
+            await state.signal.wait(state.settings.poll_seconds)
+            if state.commits.unanswered_count >= unanswered_max:
                 raise _unreachable()
 
     async def _claim(self) -> bool:
-        self._direct.claimer.forget()
-        await self._talk(1)
-        return bool(self._attempts.entries)
+        self._database_transport.claimer.forget()
+        await self._exchange(1)
+        return bool(self.state.running)
 
     async def _repair(self) -> None:
         """Requeue lost and due work, and propagate ended child runs. On failure, other processes' loops do it later."""
@@ -187,12 +191,12 @@ class _OneSlot(Worker):
         except ANY_DB_ERROR as error:
             log.warning("could not look for lost and due work: %s", error)
 
-    async def _talk(self, want: int) -> None:
+    async def _exchange(self, want: int) -> None:
         """Exchange until the database answers, at most `REPORTS_MAX` times."""
         for _ in range(REPORTS_MAX):
-            if await self._concurrent_exchanges.exchange(want):
+            if await self.exchange_loop.exchange(want):
                 return
-            if is_refusal(self._concurrent_exchanges.trouble):
+            if is_refusal(self.exchange_loop.last_error):
                 break
         raise self._not_settled() or _unreachable()
 
@@ -201,24 +205,21 @@ class _OneSlot(Worker):
 
         The report stays queued and goes with the next call. If no call follows, the lease expires.
         """
-        trouble = self._concurrent_exchanges.trouble
-        if trouble is None or not is_refusal(trouble) or not self._attempts.reports:
+        error, reports = self.exchange_loop.last_error, self.state.reports
+        if error is None or not is_refusal(error) or not reports:
             return None
-        report = self._attempts.reports[0]
+        report = reports[0]
         code = dispatched_by(report, report.policy or self._engine.catalog.policy(report.policy_id))
         what = f"Settling attempt {report.attempt} of task {report.task_id}"
-        return None if code is None else not_dispatched(code, what, trouble)
+        return None if code is None else not_dispatched(code, what, error)
 
     async def _give_up(self) -> None:
         """Interrupt the attempt of a cancelled call, and report it."""
-        self._attempts.interrupt(self._attempts.entries.values(), INTERRUPTED)
-        self._finish_by = time.monotonic() + self._attempts.settings.lease_seconds
+        state = self.state
+        state.interrupt(state.running.values(), INTERRUPTED)
+        state.finish_by = time.monotonic() + state.settings.lease_seconds
         await self._settle_all()
-        self._finish_by = FOREVER
-
-    def _announce(self, settled: Settled) -> None:
-        super()._announce(settled)
-        self._refused.update({refusal.task_id: refusal.winner for refusal in settled.refused})
+        state.finish_by = FOREVER
 
 
 class SyncProcessor:
@@ -256,8 +257,8 @@ def _with_lease(settings: Settings, lease_seconds: float | None) -> Settings:
     return replace(settings, worker=replace(worker, lease_seconds=lease_seconds, heartbeat_seconds=beat))
 
 
-def _check(rules: PolicyOverrides) -> None:
-    if rules.max_attempts is not None and rules.max_attempts < 1:
+def _check(overrides: PolicyOverrides) -> None:
+    if overrides.max_attempts is not None and overrides.max_attempts < 1:
         raise Invalid("max_attempts must be at least 1.", code="invalid_policy")
-    if rules.default_timeout_seconds is not None and rules.default_timeout_seconds <= 0:
+    if overrides.default_timeout_seconds is not None and overrides.default_timeout_seconds <= 0:
         raise Invalid("default_timeout_seconds must be more than 0.", code="invalid_policy")

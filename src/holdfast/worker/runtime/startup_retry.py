@@ -30,23 +30,23 @@ _LASTING_CODES = {"schema_outdated", "database_too_old", "database_not_durable",
 
 
 async def retry_until_available(
-    ask: Callable[[], Awaitable[T]], *, seconds_max: float, is_over: Callable[[], bool] = lambda: False
+    step: Callable[[], Awaitable[T]], *, seconds_max: float, is_over: Callable[[], bool] = lambda: False
 ) -> T:
-    """Call `ask` until the other side answers, and return its result. Log each new cause once."""
+    """Call `step` until the other side answers, and return its result. Log each new cause once."""
     until, pause = time.monotonic() + seconds_max, PAUSE_SECONDS_FIRST
-    said_before = ""
+    previous_cause = ""
     while True:
         try:
-            return await ask()
+            return await step()
         except TRANSIENT as error:
-            left_seconds = until - time.monotonic()
-            if is_lasting(error) or left_seconds <= 0 or is_over():
+            seconds_left = until - time.monotonic()
+            if is_lasting(error) or seconds_left <= 0 or is_over():
                 raise
-            said = error.detail if isinstance(error, HoldfastError) else str(error) or type(error).__name__
-            level = logging.DEBUG if said == said_before else logging.WARNING
-            log.log(level, "%s Trying again for %.0f s.", said, left_seconds)
-            said_before = said
-            await asyncio.sleep(min(left_seconds, pause * random.uniform(0.5, 1.5)))
+            cause = error.detail if isinstance(error, HoldfastError) else str(error) or type(error).__name__
+            level = logging.DEBUG if cause == previous_cause else logging.WARNING
+            log.log(level, "%s Trying again for %.0f s.", cause, seconds_left)
+            previous_cause = cause
+            await asyncio.sleep(min(seconds_left, pause * random.uniform(0.5, 1.5)))
             pause = min(PAUSE_SECONDS_MAX, pause * 2)
 
 

@@ -36,13 +36,13 @@ from holdfast.worker.runtime.worker import Worker
 from holdfast.worker.supervisor import start_orders as wire_orders
 from holdfast.worker.supervisor.deadline_page import DeadlinePage
 from holdfast.worker.supervisor.kill_timer import KillTimer
-from holdfast.worker.supervisor.parent_pipe import ParentPipe
 from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 from holdfast.worker.transport.contract import Transport
 
 log = logging.getLogger("holdfast.worker")
 
 ACTIONS_SHOWN_MAX = 20
+ORDERS_BYTES_MAX = 1024 * 1024
 KILL_TIMER_DELAY = 0.03
 """Delay of the kernel timer after the supervisor's deadline, as a share of the lease. Including the supervisor's own
 delay it still fires before the lease expires.
@@ -55,17 +55,17 @@ SIGN_OFF_SECONDS = 5.0
 def main(arguments: list[str]) -> int:
     parent_pipe, deadline_page = ParentPipe(int(arguments[0])), DeadlinePage(int(arguments[1]))
     os.set_inheritable(deadline_page.descriptor, False)
-    transport = parent_pipe.read_line()
-    if not transport:
+    orders_line = parent_pipe.read_line()
+    if not orders_line:
         return ExitCode.STOPPED
-    orders = wire_orders.decode(transport)
+    orders = wire_orders.decode(orders_line)
     parent_watch = ParentWatch(orders.settings.worker.lease_seconds)
     parent_pipe.watch(parent_watch.on_end)
     try:
         app = load_app(orders.app_ref, orders.packs)
         # An app that configured logging itself keeps its configuration.
         set_up(orders.settings.log)
-        if not orders.tells_failures:
+        if not orders.logs_failures:
             logging.getLogger(ATTEMPTS_LOG).setLevel(logging.ERROR)
         app.configure(settings_for(app.own_settings, replace(orders.settings, url=orders.url)))
     except Invalid as error:
@@ -73,12 +73,40 @@ def main(arguments: list[str]) -> int:
         return ExitCode.CANNOT_LOAD
     freeze_startup_objects()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ending, is_idle = runner.run(_work(app, orders, deadline_page, parent_watch))
+        exit_code, is_idle = runner.run(_work(app, orders, deadline_page, parent_watch))
         if not is_idle:
             # A thread still runs an attempt. A normal exit would wait for it past its lease.
             sys.stdout.flush()
-            leave(ending)
-    return ending
+            leave(exit_code)
+    return exit_code
+
+
+class ParentPipe:
+    """A pipe from the supervisor: it carries the start orders, and closes when the supervisor dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.set_inheritable(descriptor, False)
+        self._rest = b""
+
+    def read_line(self) -> bytes:
+        """Return the first line; empty if the parent died before it wrote one."""
+        while b"\n" not in self._rest and len(self._rest) < ORDERS_BYTES_MAX:
+            part = os.read(self._descriptor, 65536)
+            if not part:
+                return b""
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` from a thread once the parent is dead."""
+        threading.Thread(target=self._wait, args=(on_end,), name="holdfast-parent-pipe", daemon=True).start()
+
+    def _wait(self, on_end: Callable[[], None]) -> None:
+        while os.read(self._descriptor, 65536):
+            pass
+        on_end()
 
 
 class ParentWatch:
@@ -122,17 +150,16 @@ async def _work(
                 origin=f"app:{app.name}",
                 isolator=Isolated(orders),
                 datasets=app.datasets,
-                publish=_publisher(deadline_page, settings.worker.lease_seconds),
-                exit_process=lambda: leave(ExitCode.OVERDUE),
+                process=SupervisedProcess(deadline_page, settings.worker.lease_seconds),
             )
-            asked = asyncio.Event()
-            _obey_signals(worker, asked)
+            stop_requested = asyncio.Event()
+            _stop_on_signals(worker, stop_requested)
             parent_watch.adopt(worker, asyncio.get_running_loop())
-            worker.on_ready = partial(_greet, worker, orders.url)
+            worker.on_ready = partial(_log_ready, worker, orders.url)
             await worker.run()
-            if worker.is_drained:
+            if worker.state.is_drained:
                 return ExitCode.DRAINED, worker.is_idle
-            return (ExitCode.STOPPED if asked.is_set() else ExitCode.AWAY), worker.is_idle
+            return (ExitCode.STOPPED if stop_requested.is_set() else ExitCode.AWAY), worker.is_idle
     except Unavailable as error:
         log.error("%s", error)
         return ExitCode.AWAY, True
@@ -141,7 +168,7 @@ async def _work(
         return ExitCode.CANNOT_LOAD, True
 
 
-def _greet(worker: Worker, url: str) -> None:
+def _log_ready(worker: Worker, url: str) -> None:
     """Log what this worker serves, and where its tasks come from."""
     if not worker.actions:
         log.warning("the app has no actions: this worker will run nothing")
@@ -173,21 +200,26 @@ async def _transport(url: str, settings: Settings) -> AsyncIterator[Engine | Tra
         )
 
 
-def _publisher(deadline_page: DeadlinePage, lease_seconds: float) -> Callable[[int, float], None]:
-    """Return a function that publishes the deadline, and sets the kernel timer a little later as a fallback."""
-    kill_timer = KillTimer()
+class SupervisedProcess:
+    """This process, killed by its supervisor at the published deadline, or by a kernel timer a little later."""
 
-    def publish(worker_id: int, kill_at: float) -> None:
-        deadline_page.worker_id = worker_id
-        deadline_page.kill_at = kill_at
-        kill_timer.set(kill_at + lease_seconds * KILL_TIMER_DELAY)
+    def __init__(self, deadline_page: DeadlinePage, lease_seconds: float) -> None:
+        self._deadline_page = deadline_page
+        self._kill_timer = KillTimer()
+        self._delay_seconds = lease_seconds * KILL_TIMER_DELAY
 
-    return publish
+    def publish_kill_at(self, worker_id: int, kill_at: float) -> None:
+        self._deadline_page.worker_id = worker_id
+        self._deadline_page.kill_at = kill_at
+        self._kill_timer.set(kill_at + self._delay_seconds)
+
+    def exit(self) -> None:
+        leave(ExitCode.OVERDUE)
 
 
-def _obey_signals(worker: Worker, asked: asyncio.Event) -> None:
+def _stop_on_signals(worker: Worker, stop_requested: asyncio.Event) -> None:
     def stop(within_seconds: float | None) -> None:
-        asked.set()
+        stop_requested.set()
         worker.stop(within_seconds=within_seconds)
 
     loop = asyncio.get_running_loop()
@@ -205,9 +237,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def leave(ending: ExitCode) -> NoReturn:
+def leave(exit_code: ExitCode) -> NoReturn:
     """End this process now, whatever its threads are doing."""
-    os._exit(ending)
+    os._exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ class HttpMaintenance:
         self._outage = Outage("the server")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
-        self._burials: set[asyncio.Task[None]] = set()
+        self._retirements: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._thread.start()
 
     def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None:
         """Requeue the tasks of a dead worker now, without waiting for its leases to expire."""
-        self._loop.call_soon_threadsafe(self._begin, worker_id, was_asked_to_stop)
+        self._loop.call_soon_threadsafe(self._begin_retirement, worker_id, was_asked_to_stop)
 
     def close(self, *, seconds_max: float) -> None:
         closing = asyncio.run_coroutine_threadsafe(self._close(seconds_max), self._loop)
@@ -47,20 +47,20 @@ class HttpMaintenance:
         self._thread.join(timeout=5)
         self._loop.close()
 
-    def _begin(self, worker_id: int, was_asked_to_stop: bool) -> None:
-        burial = asyncio.create_task(
+    def _begin_retirement(self, worker_id: int, was_asked_to_stop: bool) -> None:
+        retirement = asyncio.create_task(
             self._retire_worker(worker_id, was_asked_to_stop), name=f"holdfast-retire-{worker_id}"
         )
-        self._burials.add(burial)
-        burial.add_done_callback(self._burials.discard)
+        self._retirements.add(retirement)
+        retirement.add_done_callback(self._retirements.discard)
 
     async def _retire_worker(self, worker_id: int, was_asked_to_stop: bool) -> None:
-        calls, pause = HttpConnection(self._server), REPEAT_SECONDS_FIRST
+        connection, pause = HttpConnection(self._server), REPEAT_SECONDS_FIRST
         while True:
             try:
                 body = LeaveRequest(str(worker_id), stopped=was_asked_to_stop)
-                await calls.post("/internal/leave", body, dict[str, Any], seconds_max=ANSWER_SECONDS_MAX)
-                calls.drop()
+                await connection.post("/internal/leave", body, dict[str, Any], seconds_max=ANSWER_SECONDS_MAX)
+                connection.drop()
                 self._outage.answered("retiring workers")
                 return
             except HoldfastError as error:
@@ -69,8 +69,8 @@ class HttpMaintenance:
             pause = min(pause * 2, REPEAT_SECONDS_MAX)
 
     async def _close(self, seconds_max: float) -> None:
-        if self._burials:
-            await asyncio.wait(self._burials, timeout=seconds_max)
-        for task in tuple(self._burials):
+        if self._retirements:
+            await asyncio.wait(self._retirements, timeout=seconds_max)
+        for task in tuple(self._retirements):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

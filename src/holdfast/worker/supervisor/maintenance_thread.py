@@ -28,7 +28,7 @@ from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until
 log = logging.getLogger("holdfast.parent")
 
 T = TypeVar("T")
-Beside = Callable[[Engine], Coroutine[Any, Any, None]]
+BackgroundLoop = Callable[[Engine], Coroutine[Any, Any, None]]
 """Another loop over the same database."""
 
 REPEAT_SECONDS_FIRST = 0.05
@@ -39,17 +39,23 @@ class MaintenanceThread:
     """Runs the maintenance loops and retires dead workers. Its methods are called from the supervising thread."""
 
     def __init__(
-        self, url: str, settings: Settings, *, migrates: bool, loops: bool, beside: Beside | None = None
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        migrates: bool,
+        loops: bool,
+        background_loop: BackgroundLoop | None = None,
     ) -> None:
         self._settings = settings
         self._new_engine = partial(Engine, url, settings, sessions_max=4, migrates=migrates)
         self._engine = self._new_engine()
         self._has_loops = loops
-        self._beside = beside
+        self._background_loop = background_loop
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-repairs", daemon=True)
-        self._burials: set[asyncio.Task[None]] = set()
-        self._looping: asyncio.Task[None] | None = None
+        self._retirements: set[asyncio.Task[None]] = set()
+        self._loops_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Open the database, waiting for one that is away or full.
@@ -88,7 +94,7 @@ class MaintenanceThread:
             await self._engine.__aexit__(None, None, None)
             raise
         if self._has_loops:
-            self._looping = asyncio.create_task(self._repair(), name="holdfast-loops")
+            self._loops_task = asyncio.create_task(self._repair(), name="holdfast-loops")
 
     async def _repair(self) -> None:
         """Run the maintenance loops forever, restarting them after any error: without them, lost work stays lost."""
@@ -96,18 +102,18 @@ class MaintenanceThread:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(Loops(self._engine).run())
-                    if self._beside is not None:
-                        group.create_task(self._beside(self._engine))
+                    if self._background_loop is not None:
+                        group.create_task(self._background_loop(self._engine))
             except Exception:
                 log.exception("the repair loops failed, starting them again")
             await asyncio.sleep(REPEAT_SECONDS_MAX)
 
     def _begin_retirement(self, worker_id: int, was_asked_to_stop: bool) -> None:
-        burial = asyncio.create_task(
+        retirement = asyncio.create_task(
             self._retire_worker(worker_id, was_asked_to_stop), name=f"holdfast-retire-{worker_id}"
         )
-        self._burials.add(burial)
-        burial.add_done_callback(self._burials.discard)
+        self._retirements.add(retirement)
+        retirement.add_done_callback(self._retirements.discard)
 
     async def _retire_worker(self, worker_id: int, was_asked_to_stop: bool) -> None:
         database, loops = self._engine.database, Loops(self._engine)
@@ -120,9 +126,9 @@ class MaintenanceThread:
             log.info("more than %s leases to take back", REAP_BATCH)
 
     async def _close(self, seconds_max: float) -> None:
-        if self._burials:
-            await asyncio.wait(self._burials, timeout=seconds_max)
-        for task in (*self._burials, *filter(None, [self._looping])):
+        if self._retirements:
+            await asyncio.wait(self._retirements, timeout=seconds_max)
+        for task in (*self._retirements, *filter(None, [self._loops_task])):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await self._engine.__aexit__(None, None, None)

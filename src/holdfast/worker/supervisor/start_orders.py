@@ -41,7 +41,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] | None
     name: str
     packs: list[str] = []
-    tells_failures: bool = True
+    logs_failures: bool = True
     """Whether failed attempts are logged; false if another component shows them already."""
 
 
@@ -50,8 +50,8 @@ def encode(orders: Orders) -> bytes:
     return msgspec.json.encode(orders, enc_hook=_plain) + b"\n"
 
 
-def decode(transport: bytes) -> Orders:
-    return msgspec.json.decode(transport, type=Orders, dec_hook=_of_kind)
+def decode(line: bytes) -> Orders:
+    return msgspec.json.decode(line, type=Orders, dec_hook=_of_kind)
 
 
 def _plain(value: Any) -> str:

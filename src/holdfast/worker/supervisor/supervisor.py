@@ -32,9 +32,8 @@ from holdfast.settings.settings import Settings
 from holdfast.store.resolve import resolve_database
 from holdfast.worker.runtime.startup_retry import START_SECONDS_MAX, retry_until_available
 from holdfast.worker.supervisor.http_maintenance import HttpMaintenance
-from holdfast.worker.supervisor.maintenance_thread import Beside, MaintenanceThread
+from holdfast.worker.supervisor.maintenance_thread import BackgroundLoop, MaintenanceThread
 from holdfast.worker.supervisor.process import Process
-from holdfast.worker.supervisor.restart_delay import RestartDelay
 from holdfast.worker.supervisor.start_orders import ExitCode, Orders
 from holdfast.worker.transport.http import fetch_terms
 
@@ -44,6 +43,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HAND_BACK_SECONDS = 10.0
 """How long children may take to hand back and end, after the time they have to finish."""
 
+YOUNG_SECONDS = 10.0
+RESTART_SECONDS_FIRST, RESTART_SECONDS_MAX = 0.1, 30.0
 CANNOT_LOAD_PAUSE_SECONDS = 5.0
 
 
@@ -56,16 +57,16 @@ def run_workers(
     queues: list[str] | None,
     loops: bool,
     packs: Sequence[str] = (),
-    beside: Beside | None = None,
-    tells_failures: bool = True,
+    background_loop: BackgroundLoop | None = None,
+    logs_failures: bool = True,
 ) -> int:
     """Run workers until a stop signal arrives, and return the program's exit code. Call it from the main thread.
 
     `packs` are folders whose actions run in addition to the app's, or alone where `app_ref` is empty. If the settings'
-    URL is a server's, workers use HTTP and the server runs the maintenance loops. `beside` is a loop to run
-    concurrently with the maintenance loops. `tells_failures` logs each failed attempt.
+    URL is a server's, workers use HTTP and the server runs the maintenance loops. `background_loop` is a loop to run
+    concurrently with the maintenance loops. `logs_failures` logs each failed attempt.
     """
-    with _open_maintenance(settings, loops, beside) as (url, settings, repairs):
+    with _open_maintenance(settings, loops, background_loop) as (url, settings, maintenance):
         orders = Orders(
             app_ref=app_ref,
             url=url,
@@ -74,41 +75,56 @@ def run_workers(
             queues=queues,
             name="",
             packs=list(packs),
-            tells_failures=tells_failures,
+            logs_failures=logs_failures,
         )
-        return _Parent(orders, repairs, processes=processes).run()
+        return _Parent(orders, maintenance, processes=processes).run()
 
 
 @contextlib.contextmanager
 def _open_maintenance(
-    settings: Settings, loops: bool, beside: Beside | None
+    settings: Settings, loops: bool, background_loop: BackgroundLoop | None
 ) -> Iterator[tuple[str, Settings, WorkerRetirer]]:
     """Yield what workers connect to: its URL, the settings it requires, and the object that retires dead workers."""
     if settings.url is not None and is_server(settings.url):
-        url, place = settings.url, None
+        url, location = settings.url, None
         settings = asyncio.run(
             retry_until_available(partial(fetch_terms, url, settings), seconds_max=START_SECONDS_MAX)
         )
-        repairs: MaintenanceThread | HttpMaintenance = HttpMaintenance(url, settings)
+        maintenance: MaintenanceThread | HttpMaintenance = HttpMaintenance(url, settings)
     else:
-        place = resolve_database(settings)
-        url = place.url
-        repairs = MaintenanceThread(url, settings, migrates=place.is_embedded, loops=loops, beside=beside)
+        location = resolve_database(settings)
+        url = location.url
+        maintenance = MaintenanceThread(
+            url, settings, migrates=location.is_embedded, loops=loops, background_loop=background_loop
+        )
     try:
-        repairs.start()
+        maintenance.start()
         try:
-            yield url, settings, repairs
+            yield url, settings, maintenance
         finally:
-            repairs.close(seconds_max=HAND_BACK_SECONDS)
+            maintenance.close(seconds_max=HAND_BACK_SECONDS)
     finally:
-        if place is not None:
-            place.close()
+        if location is not None:
+            location.close()
 
 
 class WorkerRetirer(Protocol):
     """Requeues the tasks of a dead worker."""
 
     def retire_worker(self, worker_id: int, *, was_asked_to_stop: bool) -> None: ...
+
+
+class RestartDelay:
+    """The restart delay of one child slot: short after a long life, doubled while processes keep dying young."""
+
+    def __init__(self) -> None:
+        self.deaths = 0
+        """How many processes in a row died young."""
+
+    def pause_seconds(self, *, lived_seconds: float) -> float:
+        """Return how long to wait after a death before the next start."""
+        self.deaths = 1 if lived_seconds >= YOUNG_SECONDS else self.deaths + 1
+        return float(min(RESTART_SECONDS_MAX, RESTART_SECONDS_FIRST * 2 ** min(self.deaths - 1, 30)))
 
 
 @dataclass(slots=True)
@@ -124,51 +140,51 @@ class _ChildSlot:
 
 
 class _Parent:
-    def __init__(self, orders: Orders, repairs: WorkerRetirer, *, processes: int) -> None:
+    def __init__(self, orders: Orders, maintenance: WorkerRetirer, *, processes: int) -> None:
         self._orders = orders
-        self._repairs = repairs
-        self._seats = [_ChildSlot(number) for number in range(1, processes + 1)]
+        self._maintenance = maintenance
+        self._child_slots = [_ChildSlot(number) for number in range(1, processes + 1)]
         self._tick_seconds = max(0.005, orders.settings.worker.lease_seconds / 50)
-        self._stops_heard = 0
-        self._stops_passed_on = 0
+        self._stops_received = 0
+        self._stops_forwarded = 0
         self._kill_at = FOREVER
         self._has_worked = False
         self._exit_code = 0
 
     def run(self) -> int:
-        with self._hearing_signals() as listener:
+        with self._counting_stop_signals() as receiver:
             while not self._is_over():
                 self._start_due()
                 # A deadline page can change at any time, so the wait is short; a signal or a child's death ends it
                 # early.
-                select.select([listener], [], [], self._tick_seconds)
+                select.select([receiver], [], [], self._tick_seconds)
                 with contextlib.suppress(BlockingIOError):
-                    listener.recv(4096)
+                    receiver.recv(4096)
                 self._enforce()
-                self._pass_on_stop()
-                for seat in self._seats:
-                    self._look_after(seat)
+                self._forward_stop()
+                for slot in self._child_slots:
+                    self._retire_if_dead(slot)
         return self._exit_code
 
     @property
     def _is_stopping(self) -> bool:
-        return self._stops_heard > 0
+        return self._stops_received > 0
 
     def _is_over(self) -> bool:
-        return all(seat.process is None and (self._is_stopping or seat.is_given_up) for seat in self._seats)
+        return all(slot.process is None and (self._is_stopping or slot.is_given_up) for slot in self._child_slots)
 
     def _start_due(self) -> None:
-        for seat in self._seats:
-            is_wanted = not (self._is_stopping or seat.is_given_up)
-            if seat.process is None and is_wanted and time.monotonic() >= seat.start_at:
-                seat.process = Process(self._orders)
-                log.info("worker process %s started (pid %s)", seat.number, seat.process.pid)
+        for slot in self._child_slots:
+            is_wanted = not (self._is_stopping or slot.is_given_up)
+            if slot.process is None and is_wanted and time.monotonic() >= slot.start_at:
+                slot.process = Process(self._orders)
+                log.info("worker process %s started (pid %s)", slot.number, slot.process.pid)
 
     def _enforce(self) -> None:
         """Kill every child past the instant on its deadline page, and all of them past the end of a stop."""
         now = time.monotonic()
-        for seat in self._seats:
-            process = seat.process
+        for slot in self._child_slots:
+            process = slot.process
             if process is None or process.was_killed:
                 continue
             self._has_worked = self._has_worked or process.is_registered
@@ -176,22 +192,22 @@ class _Parent:
                 late_ms = (now - process.deadline_page.kill_at) * 1000
                 log.error(
                     "worker process %s (pid %s) could not renew its leases or stop in time: killed (%.0f ms after)",
-                    seat.number,
+                    slot.number,
                     process.pid,
                     late_ms,
                 )
                 process.kill()
             elif self._kill_at <= now:
-                log.error("worker process %s (pid %s) did not end in time: killed", seat.number, process.pid)
+                log.error("worker process %s (pid %s) did not end in time: killed", slot.number, process.pid)
                 process.kill()
 
-    def _pass_on_stop(self) -> None:
+    def _forward_stop(self) -> None:
         """Forward the stop signals received so far to the children."""
-        if self._stops_passed_on == self._stops_heard:
+        if self._stops_forwarded == self._stops_received:
             return
-        self._stops_passed_on = self._stops_heard
+        self._stops_forwarded = self._stops_received
         now = time.monotonic()
-        match self._stops_heard:
+        match self._stops_received:
             case 1:
                 log.info("stopping: children finish their work")
                 self._signal_all(signal.SIGTERM)
@@ -204,13 +220,13 @@ class _Parent:
                 self._kill_at = now
 
     def _signal_all(self, which: signal.Signals) -> None:
-        for seat in self._seats:
-            if seat.process is not None:
-                seat.process.signal(which)
+        for slot in self._child_slots:
+            if slot.process is not None:
+                slot.process.signal(which)
 
-    def _look_after(self, seat: _ChildSlot) -> None:
+    def _retire_if_dead(self, slot: _ChildSlot) -> None:
         """Retire a child that died, and schedule its successor."""
-        process = seat.process
+        process = slot.process
         if process is None or not process.is_gone():
             return
         code = process.exit_code
@@ -218,57 +234,57 @@ class _Parent:
         worker_id = process.deadline_page.worker_id
         lived_seconds = time.monotonic() - process.started_at
         process.forget()
-        seat.process = None
+        slot.process = None
         if worker_id:
             self._has_worked = True
-            self._repairs.retire_worker(worker_id, was_asked_to_stop=self._is_stopping)
+            self._maintenance.retire_worker(worker_id, was_asked_to_stop=self._is_stopping)
         if self._is_stopping:
-            log.info("worker process %s ended: %s", seat.number, _how(code))
+            log.info("worker process %s ended: %s", slot.number, _how_it_ended(code))
         elif code == ExitCode.DRAINED:
-            log.info("worker process %s was drained and left; none is started in its place", seat.number)
-            seat.is_given_up = True
+            log.info("worker process %s was drained and left; none is started in its place", slot.number)
+            slot.is_given_up = True
         elif code == ExitCode.CANNOT_LOAD and not self._has_worked:
             named = " and ".join(filter(None, [self._orders.app_ref, *self._orders.packs]))
             log.error("no worker for %s can start, for the reason given above; giving up", named)
             self._exit_code = int(ExitCode.CANNOT_LOAD)
-            self._stops_heard = max(self._stops_heard, 1)
+            self._stops_received = max(self._stops_received, 1)
         else:
-            self._plan_restart(seat, code, lived_seconds)
+            self._plan_restart(slot, code, lived_seconds)
 
-    def _plan_restart(self, seat: _ChildSlot, code: int, lived_seconds: float) -> None:
-        pause = seat.restarts.pause_seconds(lived_seconds=lived_seconds)
+    def _plan_restart(self, slot: _ChildSlot, code: int, lived_seconds: float) -> None:
+        pause = slot.restarts.pause_seconds(lived_seconds=lived_seconds)
         if code == ExitCode.CANNOT_LOAD:
             pause = max(pause, CANNOT_LOAD_PAUSE_SECONDS)
-        seat.start_at = time.monotonic() + pause
+        slot.start_at = time.monotonic() + pause
         log.warning(
             "worker process %s ended after %.1f s: %s; starting another in %.1f s (%s in a row died young)",
-            seat.number,
+            slot.number,
             lived_seconds,
-            _how(code),
+            _how_it_ended(code),
             pause,
-            seat.restarts.deaths,
+            slot.restarts.deaths,
         )
 
     @contextlib.contextmanager
-    def _hearing_signals(self) -> Iterator[socket.socket]:
+    def _counting_stop_signals(self) -> Iterator[socket.socket]:
         """Count stop signals, and make every signal end the wait, also that of a child's death."""
-        listener, mouth = socket.socketpair()
-        listener.setblocking(False)
-        mouth.setblocking(False)
-        before = {which: signal.signal(which, self._on_stop) for which in _wanted_signals()}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-        earlier = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+        receiver, sender = socket.socketpair()
+        receiver.setblocking(False)
+        sender.setblocking(False)
+        previous_handlers = {which: signal.signal(which, self._on_stop) for which in _wanted_signals()}
+        previous_handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         try:
-            yield listener
+            yield receiver
         finally:
-            signal.set_wakeup_fd(earlier)
-            for which, handler in before.items():
+            signal.set_wakeup_fd(previous_fd)
+            for which, handler in previous_handlers.items():
                 signal.signal(which, handler)
-            listener.close()
-            mouth.close()
+            receiver.close()
+            sender.close()
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self._stops_heard += 1
+        self._stops_received += 1
 
 
 def _wanted_signals() -> list[signal.Signals]:
@@ -277,11 +293,11 @@ def _wanted_signals() -> list[signal.Signals]:
     SIGINT is handled even so: shells without job control make background processes ignore it, and a SIGINT sent by hand
     is intended.
     """
-    is_kept_up = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [which for which in STOP_SIGNALS if not (which is signal.SIGHUP and is_kept_up)]
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [which for which in STOP_SIGNALS if not (which is signal.SIGHUP and is_ignored)]
 
 
-def _how(code: int) -> str:
+def _how_it_ended(code: int) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-code).name}"

@@ -1,13 +1,13 @@
 """The transport protocol between a worker and the engine, implemented for the database and for HTTP.
 
-The exchange loop, the heartbeat thread and the set of running attempts use only this protocol. Every call may be
+A worker's exchange loop and heartbeat thread use only this protocol. Every call may be
 repeated. Failures on the way are raised as `ANY_DB_ERROR` of the store; the exchange loop then drops the connection and
 resumes with the leases it knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,19 +26,28 @@ from holdfast.store.catalog import Lane
 from holdfast.store.outage import Outage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCallbacks:
-    """Callbacks of a worker for its transport.
+class ConnectedWorker(Protocol):
+    """The worker as its transport sees it. The transport calls these methods on the worker's event loop."""
 
-    `notify` reports the lanes that got work and whose turn it is. `look` makes the worker claim at once. `free` returns
-    the number of free slots. `beat` reports that an attempt of this worker should stop; the response to the next
-    heartbeat says which.
-    """
+    def on_notification(self, turn: int, lanes: Sequence[int]) -> None:
+        """Handle a notification of work in these lanes. `turn` decides which workers claim first."""
+        ...
 
-    notify: Callable[[int, Sequence[int]], None]
-    look: Callable[[Sequence[int]], None]
-    free: Callable[[], int]
-    beat: Callable[[], None]
+    def claim_now(self, lanes: Sequence[int]) -> None:
+        """Claim at once, from these lanes first."""
+        ...
+
+    def claimable_slots(self) -> int:
+        """Return how many tasks the worker would claim now."""
+        ...
+
+    def request_heartbeat(self) -> None:
+        """Send a heartbeat soon: an attempt of this worker should stop, and the response says which."""
+        ...
+
+    def known_leases(self) -> Sequence[tuple[int, Any]]:
+        """Return (task, token) of the leases that `resume` must not return."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +57,12 @@ class SignOn:
     name: str
     version: str
     actions: Mapping[str, Action[..., Any]]
-    pulled: list[str]
+    claimed_actions: list[str]
     """The actions whose tasks it claims. The others have workers launched for them."""
     flows: Mapping[str, Flow[...]]
     queues: list[str] | None
     slots: int
+    labels: Mapping[str, str]
     schedules: Sequence[Schedule]
     origin: str
 
@@ -136,20 +146,17 @@ class Transport(WorkListener, Protocol):
     """The longest wait for work without a notification."""
     batch_bytes_max: int
     """How many bytes of output one exchange may carry."""
-    decides: bool
+    has_full_policies: bool
     """Whether its policies are complete. Over HTTP only the server knows what follows a failure."""
     concurrent_exchanges: int
     """How many exchanges may run concurrently. Only the first sends notes."""
 
-    async def sign_on(self, signing: SignOn, body: WorkerCallbacks) -> SignOnResult:
+    async def sign_on(self, declaration: SignOn, worker: ConnectedWorker) -> SignOnResult:
         """Declare the worker's actions, flows and schedules, register the worker, and start to listen."""
         ...
 
-    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
-        """Reconnect, and return leases of this worker that `known` does not contain. None if still connected.
-
-        Leases are identified by task and token.
-        """
+    async def resume(self) -> Sequence[Claimed] | None:
+        """Reconnect, and return the worker's leases that it does not know. None if still connected."""
         ...
 
     async def exchange(
@@ -169,9 +176,11 @@ class Transport(WorkListener, Protocol):
         """Drop a connection that failed; `resume` opens another."""
         ...
 
-    def pulse(self) -> HeartbeatChannel: ...
+    def heartbeat_channel(self) -> HeartbeatChannel:
+        """Return a channel for the heartbeat thread, with its own connection."""
+        ...
 
-    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+    def declared_datasets(self, datasets: Datasets) -> DeclaredDatasets:
         """Return how attempts access the app's datasets."""
         ...
 

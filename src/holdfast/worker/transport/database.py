@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.authoring.flow.registry import every_version
@@ -24,7 +24,6 @@ from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.notifications import Notifications
 from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.workers.declare import declare_action, declare_flows
-from holdfast.engine.workers.probe import LABEL as PROBE_LABEL
 from holdfast.errors import HoldfastError
 from holdfast.execution.dataset_writer import Datasets, DeclaredDatasets
 from holdfast.execution.effect_store import DatabaseEffectStore, EffectStore
@@ -35,16 +34,16 @@ from holdfast.store.sql.queries import events as events_sql
 from holdfast.store.sql.workers import workers as workers_sql
 from holdfast.wakeups.carriers import addresses_of, is_external, open_transport
 from holdfast.wakeups.consumer import Consumer
-from holdfast.wakeups.listener import Heard, Listener
+from holdfast.wakeups.listener import Listener
 from holdfast.wakeups.notifier import STOP_CHANNEL, WAKE_CHANNEL
 from holdfast.worker.runtime.declare_schedules import declare_schedules
 from holdfast.worker.transport.contract import (
+    ConnectedWorker,
     ExchangeResponse,
     HeartbeatChannel,
     LaneNames,
     SignOn,
     SignOnResult,
-    WorkerCallbacks,
 )
 
 log = logging.getLogger("holdfast.worker")
@@ -62,29 +61,29 @@ class DatabaseTransport:
         self.effect_store: EffectStore = DatabaseEffectStore(engine)
         self.poll_seconds = engine.settings.worker.poll_seconds
         self.batch_bytes_max = BATCH_BYTES_MAX
-        self.decides = True
+        self.has_full_policies = True
         self.concurrent_exchanges = 1  # an exchange uses the session exclusively
         self.claimer = Claimer(WorkerIdentity(worker_id=0, actions=[], queues=None, lease_seconds=1.0))
         self._engine = engine
         self._worker_id = 0
         self.session: Session | None = None
-        self._ears: Sequence[Listener | Consumer] = ()
+        self._worker: ConnectedWorker | None = None
+        self._listeners: Sequence[Listener | Consumer] = ()
         self._datasets: DeclaredDatasets | None = None
-        self._following: set[asyncio.Task[None]] = set()
+        self._propagating: set[asyncio.Task[None]] = set()
 
-    async def sign_on(self, signing: SignOn, body: WorkerCallbacks) -> SignOnResult:
-        await self._declare(signing)
+    async def sign_on(self, declaration: SignOn, worker: ConnectedWorker) -> SignOnResult:
+        await self._declare(declaration)
         database, seconds = self._engine.database, self.settings.worker
-        actions = signing.pulled
-        labels = "{}" if seconds.probe_url is None else json.dumps({PROBE_LABEL: seconds.probe_url})
-        row = await workers_sql.register_worker(
-            database,
-            signing.name,
-            signing.version,
-            signing.queues,
+        actions = declaration.claimed_actions
+        row = await database.fetchrow(
+            _REGISTER,
+            declaration.name,
+            declaration.version,
+            declaration.queues,
             actions,
-            signing.slots,
-            labels,
+            declaration.slots,
+            json.dumps(declaration.labels),
             self._engine.tenant_id,
             None,
         )
@@ -93,13 +92,14 @@ class DatabaseTransport:
             WorkerIdentity(
                 worker_id=self._worker_id,
                 actions=actions,
-                queues=signing.queues,
+                queues=declaration.queues,
                 lease_seconds=seconds.lease_seconds,
             )
         )
         self._engine.notifier.make_ready()
-        self._ears = self._new_listeners(signing, body)
-        for listener in self._ears:
+        self._worker = worker
+        self._listeners = self._new_listeners(declaration, worker)
+        for listener in self._listeners:
             await listener.start()
         return SignOnResult(
             worker_id=self._worker_id,
@@ -107,54 +107,56 @@ class DatabaseTransport:
             heartbeat_seconds=seconds.heartbeat_seconds,
         )
 
-    def _new_listeners(self, signing: SignOn, body: WorkerCallbacks) -> Sequence[Listener | Consumer]:
+    def _new_listeners(self, declaration: SignOn, worker: ConnectedWorker) -> Sequence[Listener | Consumer]:
         """Return the listeners for new work: a PostgreSQL connection, or the carrier that the settings name."""
         wake, database = self.settings.wake, self._engine.database
         if not is_external(wake):
-            return [Listener(database, WAKE_CHANNEL, body.notify, also={STOP_CHANNEL: self._on_stop(body)})]
+            return [Listener(database, WAKE_CHANNEL, worker.on_notification, also={STOP_CHANNEL: self._on_stop})]
         reader = Reader(
             worker_id=self._worker_id,
             tenant_id=self._engine.tenant_id,
-            actions=frozenset(signing.pulled),
-            queues=signing.queues,
+            actions=frozenset(declaration.claimed_actions),
+            queues=declaration.queues,
         )
         return [
             Consumer(
                 open_transport(wake, address),
                 database,
                 reader,
-                look=body.look,
-                free=body.free,
+                look=worker.claim_now,
+                free=worker.claimable_slots,
                 visibility_seconds=wake.visibility_seconds,
             )
-            for address in addresses_of(wake, signing.queues)
+            for address in addresses_of(wake, declaration.queues)
         ]
 
-    def _on_stop(self, body: WorkerCallbacks) -> Heard:
-        return lambda _turn, worker_ids: body.beat() if self._worker_id in worker_ids else None
+    def _on_stop(self, _turn: int, worker_ids: Sequence[int]) -> None:
+        if self._worker is not None and self._worker_id in worker_ids:
+            self._worker.request_heartbeat()
 
-    async def _declare(self, signing: SignOn) -> None:
+    async def _declare(self, declaration: SignOn) -> None:
         engine = self._engine
         defaults = engine.policy_defaults
-        actions = signing.actions
+        actions = declaration.actions
         rules = {name: action.rules(defaults) for name, action in actions.items()}
         for name, action in actions.items():
             where = (engine.catalog, engine.tenant_id, name)
-            await declare_action(*where, rules[name], version=signing.version, launcher=action.launcher)
-        guards = {one.name: Guards(breaker=one.breaker, quota=one.quota) for one in actions.values()}
+            await declare_action(*where, rules[name], version=declaration.version, launcher=action.launcher)
+        guards = {action.name: Guards(breaker=action.breaker, quota=action.quota) for action in actions.values()}
         await declare_guards(engine, engine.tenant_id, guards)
-        flows = [flow.definition for flow in every_version(signing.flows)]
+        flows = [flow.definition for flow in every_version(declaration.flows)]
         await declare_flows(engine.catalog, engine.tenant_id, flows, rules)
-        await declare_schedules(engine, signing.origin, signing.schedules, actions)
+        await declare_schedules(engine, declaration.origin, declaration.schedules, actions)
         if self._datasets is not None:
             await self._datasets.declare()
 
-    async def resume(self, known: Callable[[], Sequence[tuple[int, Any]]]) -> Sequence[Claimed] | None:
+    async def resume(self) -> Sequence[Claimed] | None:
+        assert self._worker is not None
         if self.session is not None:
             return None
         self.session = await self._engine.database.connect(lock_timeouts_for(self.settings.worker.lease_seconds))
         await warm(self.session)
-        found = await held_by(self.session, self.claimer.identity, known())
+        found = await held_by(self.session, self.claimer.identity, self._worker.known_leases())
         return await with_inputs(self.session, self._engine.catalog, found)
 
     async def attach(self, task_id: int, attempt: int, token: str) -> Sequence[Claimed]:
@@ -167,9 +169,9 @@ class DatabaseTransport:
     ) -> ExchangeResponse:
         assert self.session is not None
         if notes:
-            await notes.store(self._keep)
+            await notes.store(self._store_notes)
         catalog, claimer = self._engine.catalog, self.claimer
-        done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._tell, start=start)
+        done = await exchange(self.session, catalog, claimer, reports, want, now=now, tell=self._publish, start=start)
         return ExchangeResponse(
             settled=done.settled,
             claimed=done.claimed,
@@ -177,7 +179,7 @@ class DatabaseTransport:
             has_missed=want > 0 and claimer.has_missed,
         )
 
-    async def _keep(self, batch: list[Note]) -> None:
+    async def _store_notes(self, batch: list[Note]) -> None:
         assert self.session is not None
         try:
             await events_sql.add_notes(self.session, *columns(batch))
@@ -187,29 +189,29 @@ class DatabaseTransport:
     async def settle_alone(self, report: Report) -> Settled:
         async with self._engine.database.session() as session:
             settled = await settle_together(session, self._engine.catalog, [report])
-        self._tell(settled.notifications)
+        self._publish(settled.notifications)
         return settled
 
-    def _tell(self, notifications: Notifications) -> None:
+    def _publish(self, notifications: Notifications) -> None:
         """Send notifications of committed changes, and propagate them to parent runs and waits in the background.
 
         The maintenance loops also propagate them, later.
         """
         self._engine.notifier.notify(lanes=notifications.lanes, done=notifications.awaited, stops=notifications.stops)
         if notifications.children or notifications.waits:
-            following = asyncio.create_task(self._follow_up(notifications), name="holdfast-follow-up")
-            self._following.add(following)
-            following.add_done_callback(self._following.discard)
+            task = asyncio.create_task(self._propagate(notifications), name="holdfast-propagate")
+            self._propagating.add(task)
+            task.add_done_callback(self._propagating.discard)
 
-    async def _follow_up(self, notifications: Notifications) -> None:
+    async def _propagate(self, notifications: Notifications) -> None:
         try:
             await publish_and_propagate(self._engine, notifications)
         except ANY_DB_ERROR as error:
             log.warning("could not follow up on ended runs, the repair loops will: %s", error)
 
-    async def followed(self) -> None:
+    async def propagated(self) -> None:
         """Wait until everything published so far is propagated, or left to the maintenance loops."""
-        await asyncio.gather(*self._following, return_exceptions=True)
+        await asyncio.gather(*self._propagating, return_exceptions=True)
 
     def expect(self, lanes: Sequence[int]) -> None:
         self.claimer.expect(lanes, now=time.monotonic())
@@ -222,19 +224,19 @@ class DatabaseTransport:
             self.session.connection.terminate()
             self.session = None
 
-    def pulse(self) -> HeartbeatChannel:
+    def heartbeat_channel(self) -> HeartbeatChannel:
         seconds = self.settings.worker.lease_seconds
         database = self._engine.database.apart()
         return DatabaseHeartbeats(database, self._engine.catalog, self._worker_id, lease_seconds=seconds)
 
-    def declared(self, datasets: Datasets) -> DeclaredDatasets:
+    def declared_datasets(self, datasets: Datasets) -> DeclaredDatasets:
         self._datasets = DeclaredDatasets(self._engine.database, self.settings.tenant, datasets)
         return self._datasets
 
     async def sign_off(self, *, is_idle: bool) -> None:
-        for listener in self._ears:
+        for listener in self._listeners:
             await listener.close()
-        await self.followed()
+        await self.propagated()
         try:
             if is_idle and self._worker_id:
                 await workers_sql.retire_worker(self._engine.database, self._worker_id, False)

@@ -43,8 +43,14 @@ HEAD_BYTES_MAX = 64 * 1024
 DEV_HEADER = "x-dev-user"
 DEV_NAME = "worker"
 
-_BROKEN: tuple[type[Exception], ...] = (OSError, EOFError, TimeoutError, ValueError, asyncio.LimitOverrunError)
-_KINDS: Mapping[str, type[HoldfastError]] = {
+_CONNECTION_ERRORS: tuple[type[Exception], ...] = (
+    OSError,
+    EOFError,
+    TimeoutError,
+    ValueError,
+    asyncio.LimitOverrunError,
+)
+_ERROR_BY_CATEGORY: Mapping[str, type[HoldfastError]] = {
     "validation": Invalid,
     "not_found": NotFound,
     "conflict": Conflict,
@@ -120,7 +126,7 @@ class HttpConnection:
         self.is_busy = False
 
     async def get(self, path: str, kind: type[T]) -> T:
-        return await self._ask("GET", path, b"", kind, ANSWER_SECONDS_MAX)
+        return await self._request("GET", path, b"", kind, ANSWER_SECONDS_MAX)
 
     async def post(
         self,
@@ -135,7 +141,7 @@ class HttpConnection:
 
         Pass `may_repeat=False` if the caller must react to a lost response.
         """
-        return await self._ask("POST", path, msgspec.json.encode(body), kind, seconds_max, may_repeat=may_repeat)
+        return await self._request("POST", path, msgspec.json.encode(body), kind, seconds_max, may_repeat=may_repeat)
 
     def drop(self) -> None:
         """Close the connection now; the next call opens another."""
@@ -143,7 +149,7 @@ class HttpConnection:
             self._streams[1].transport.abort()
             self._streams = None
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, body: bytes, kind: type[T], seconds_max: float, *, may_repeat: bool = True
     ) -> T:
         may_repeat = may_repeat and self._streams is not None
@@ -151,16 +157,16 @@ class HttpConnection:
         try:
             async with asyncio.timeout(seconds_max):
                 try:
-                    status, answer = await self._talk(method, path, body)
+                    status, answer = await self._send(method, path, body)
                 except (ConnectionError, EOFError):
                     self.drop()
                     if not may_repeat:
                         raise
                     # The server closes connections that were idle for long; this may have been one.
-                    status, answer = await self._talk(method, path, body)
-        except _BROKEN as error:
+                    status, answer = await self._send(method, path, body)
+        except _CONNECTION_ERRORS as error:
             self.drop()
-            raise self._away(str(error) or type(error).__name__) from error
+            raise self._unreachable(str(error) or type(error).__name__) from error
         except BaseException:
             self.drop()
             raise
@@ -171,9 +177,9 @@ class HttpConnection:
         try:
             return msgspec.json.decode(answer, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._away(f"its answer cannot be read: {error}", is_lasting=True) from error
+            raise self._unreachable(f"its answer cannot be read: {error}", is_lasting=True) from error
 
-    async def _talk(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _send(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         reader, writer = self._streams or await self._connect()
         server = self._server
         kind = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n" if method == "POST" else ""
@@ -199,7 +205,7 @@ class HttpConnection:
         detect_partitions(self._streams[1].get_extra_info("socket"))
         return self._streams
 
-    def _away(self, why: str, *, is_lasting: bool = False) -> Unavailable:
+    def _unreachable(self, why: str, *, is_lasting: bool = False) -> Unavailable:
         return Unavailable(
             f"The server at {self._server.shown} does not answer: {why}.",
             code="server_unreachable",
@@ -213,7 +219,7 @@ class HttpConnection:
             problem = msgspec.json.decode(answer, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             # A proxy whose server restarts answers 5xx; any other status does not come from a Holdfast server.
-            return self._away(f"it answered {status}", is_lasting=status < 500)
+            return self._unreachable(f"it answered {status}", is_lasting=status < 500)
         detail, code = str(problem.pop("detail", "")), str(problem.pop("code", "internal_error"))
         category, advice = problem.pop("category", ""), str(problem.pop("advice", ""))
         fields = {name: value for name, value in problem.items() if name not in ("type", "title", "status")}
@@ -224,7 +230,7 @@ class HttpConnection:
         elif status == 404 and category == "validation":
             kind = NotFound
         else:
-            kind = _KINDS.get(str(category), Unavailable)
+            kind = _ERROR_BY_CATEGORY.get(str(category), Unavailable)
         return kind(detail or f"The server answered {status}.", code=code, advice=advice, **fields)
 
 

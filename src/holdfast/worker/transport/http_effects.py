@@ -34,7 +34,13 @@ from holdfast.worker.transport.http_connection import HttpConnection, Server
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 4
-UNSETTLED = ("server_unreachable", "database_unavailable", "outcome_unknown", "pool_exhausted", "client_closed")
+UNKNOWN_OUTCOME_CODES = (
+    "server_unreachable",
+    "database_unavailable",
+    "outcome_unknown",
+    "pool_exhausted",
+    "client_closed",
+)
 """Codes that do not say whether the request was executed: retry it."""
 
 
@@ -47,12 +53,12 @@ class HttpEffectStore(EffectStore):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._free: list[HttpConnection] = []
-        self._room = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._idle: list[HttpConnection] = []
+        self._free_connections = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def ask(self, sender: Sender, request: Request) -> Answer:
-        held = sender.claimed
-        lease = {"task_id": str(held.task_id), "attempt": held.attempt, "lease_token": held.lease_token}
+        claimed = sender.claimed
+        lease = {"task_id": str(claimed.task_id), "attempt": claimed.attempt, "lease_token": claimed.lease_token}
         match request:
             case OpenEffect():
                 return await self._open(lease, request)
@@ -62,18 +68,18 @@ class HttpEffectStore(EffectStore):
             case RecallSteps():
                 return await self._recall(sender, lease)
             case KeepStep(step):
-                kept = KeptStep(**lease, name=step.name, digest=step.digest, output=msgspec.Raw(step.output))
-                await self._insist("/internal/steps", kept, dict[str, Any])
+                body = KeptStep(**lease, name=step.name, digest=step.digest, output=msgspec.Raw(step.output))
+                await self._post_with_retries("/internal/steps", body, dict[str, Any])
                 return StepKept()
             case Renew():
-                answer = await self._insist("/internal/heartbeat", LeaseProof(**lease), _Renewal)
+                answer = await self._post_with_retries("/internal/heartbeat", LeaseProof(**lease), _Renewal)
                 return LeaseRenewed(answer.cancel_requested)
             case _:
                 assert_never(request)
 
     async def keep_notes(self, batch: list[Note]) -> None:
         """Store notes of attempts. Notes that the server cannot store are dropped."""
-        spoken = [
+        notes = [
             AttemptNotes(
                 str(note.claimed.task_id),
                 note.claimed.attempt,
@@ -83,16 +89,16 @@ class HttpEffectStore(EffectStore):
             for note in batch
         ]
         try:
-            await self._post("/internal/progress", NotesRequest(spoken), dict[str, Any])
+            await self._post("/internal/progress", NotesRequest(notes), dict[str, Any])
         except Unavailable:
             raise
         except HoldfastError as error:
             log.warning("%s notes cannot be stored: %s", len(batch), error)
 
     def drop(self) -> None:
-        for calls in self._free:
-            calls.drop()
-        self._free.clear()
+        for connection in self._idle:
+            connection.drop()
+        self._idle.clear()
 
     async def _open(self, lease: dict[str, Any], wanted: OpenEffect) -> GateDecision:
         body = WantedEffect(
@@ -104,7 +110,7 @@ class HttpEffectStore(EffectStore):
             arguments=NOTHING if wanted.arguments is None else msgspec.Raw(wanted.arguments),
             compensation=wanted.compensation,
         )
-        gate = await self._insist("/internal/effects", body, GateAnswer)
+        gate = await self._post_with_retries("/internal/effects", body, GateAnswer)
         receipt = None if gate.open or gate.refused else bytes(gate.receipt)
         return GateDecision(
             key=gate.idempotency_key, is_open=gate.open, receipt=receipt, code=gate.code, message=gate.message
@@ -119,34 +125,34 @@ class HttpEffectStore(EffectStore):
             code=answer.code,
             message=answer.message,
         )
-        await self._insist("/internal/effects/answer", body, dict[str, Any])
+        await self._post_with_retries("/internal/effects/answer", body, dict[str, Any])
 
     async def _recall(self, sender: Sender, lease: dict[str, Any]) -> Steps:
         if sender.claimed.attempt == 1:
             return Steps([])
-        recalled = await self._insist("/internal/steps/recall", LeaseProof(**lease), Recalled)
-        return Steps([StoredStep(one.name, one.digest, bytes(one.output)) for one in recalled.steps])
+        recalled = await self._post_with_retries("/internal/steps/recall", LeaseProof(**lease), Recalled)
+        return Steps([StoredStep(step.name, step.digest, bytes(step.output)) for step in recalled.steps])
 
-    async def _insist(self, path: str, body: Any, kind: type[T]) -> T:
+    async def _post_with_retries(self, path: str, body: Any, kind: type[T]) -> T:
         """Send a request with a limited number of retries; every request may be repeated."""
         for pause in PAUSES_SECONDS:
             try:
                 return await self._post(path, body, kind)
             except Unavailable as error:
-                if error.code not in UNSETTLED:
+                if error.code not in UNKNOWN_OUTCOME_CODES:
                     raise
             await asyncio.sleep(pause)
         return await self._post(path, body, kind)
 
     async def _post(self, path: str, body: Any, kind: type[T]) -> T:
-        async with self._connection() as calls:
-            return await calls.post(path, body, kind)
+        async with self._connection() as connection:
+            return await connection.post(path, body, kind)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[HttpConnection]:
-        async with self._room:
-            calls = self._free.pop() if self._free else HttpConnection(self._server)
+        async with self._free_connections:
+            connection = self._idle.pop() if self._idle else HttpConnection(self._server)
             try:
-                yield calls
+                yield connection
             finally:
-                self._free.append(calls)
+                self._idle.append(connection)

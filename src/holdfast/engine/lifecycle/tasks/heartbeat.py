@@ -27,7 +27,7 @@ class Beat:
     canceled: frozenset[int]
     worker_state: str | None
     busy: frozenset[int] = frozenset()
-    crew: int = 1
+    peers: int = 1
     """How many workers of the same kind are present."""
     rank: int = 0
     """How many of them registered before this one."""
@@ -56,9 +56,9 @@ async def heartbeat(
         lost=frozenset(leases) - found.renewed - found.busy,
         canceled=found.canceled,
         busy=found.busy,
-        worker_state=None if worker is None else worker.state,
-        crew=1 if worker is None else worker.crew,
-        rank=0 if worker is None else worker.rank,
+        worker_state=None if worker is None else worker["state"],
+        peers=1 if worker is None else worker["crew"],
+        rank=0 if worker is None else worker["rank"],
         lease_seconds=lease_seconds,
         kept=kept,
     )
