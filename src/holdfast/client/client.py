@@ -140,32 +140,32 @@ class Client:
 
     @overload
     async def enqueue(
-        self, action: Action[P, R] | BoundAction[P, R], /, *none: P.args, **given: P.kwargs
+        self, action: Action[P, R] | BoundAction[P, R], /, *none: P.args, **input: P.kwargs
     ) -> Task[R]: ...
 
     @overload
     async def enqueue(
-        self, action: Action[..., R] | BoundAction[..., R], /, *, connection: Any, **given: Any
+        self, action: Action[..., R] | BoundAction[..., R], /, *, connection: Any, **input: Any
     ) -> Task[R]: ...
 
     @overload
-    async def enqueue(self, action: str, /, *, connection: Any = None, **given: Any) -> Task[Any]: ...
+    async def enqueue(self, action: str, /, *, connection: Any = None, **input: Any) -> Task[Any]: ...
 
-    async def enqueue(self, action: Any, /, *positional: Any, connection: Any = None, **given: Any) -> Task[Any]:
+    async def enqueue(self, action: Any, /, *positional: Any, connection: Any = None, **input: Any) -> Task[Any]:
         """Enqueue one task. Keyword arguments are its input, checked against the action's parameters and their types.
 
         `connection` is an asyncpg connection whose open transaction the enqueue joins.
         """
         refuse_positional(positional)
-        return await self.submit(action, given, connection=connection)
+        return await self.submit(action, input, connection=connection)
 
     async def submit(
-        self, action: Action[..., R] | BoundAction[..., R] | str, given: Mapping[str, Any], /, *, connection: Any = None
+        self, action: Action[..., R] | BoundAction[..., R] | str, input: Mapping[str, Any], /, *, connection: Any = None
     ) -> Task[R]:
         """Enqueue one task with its input as a mapping, whatever its names are."""
         bound, engine = self._intake.bound(action), self.engine
         theirs = None if connection is None else joined(connection)
-        [encoded] = self._intake.encode(bound, [given])
+        [encoded] = self._intake.encode(bound, [input])
         if (key := bound.options.key) is None:
             interned = await self._intake.intern(bound)
             if not engine.catalog.allowance.is_open(engine.tenant_id):
@@ -224,13 +224,13 @@ class Client:
             await self._flow_intake.snapshot(await self._flow_intake.found(work))
 
     async def start(
-        self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, *, connection: Any = None, **given: Any
+        self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, *, connection: Any = None, **input: Any
     ) -> Run:
         """Start one run of a flow, or of the newest version of a flow by its name. Keyword arguments are its input.
 
         Under a key (`flow.options(key=…)`) a repeated start returns the existing run.
         """
-        return (await self.start_many(flow, [given], connection=connection))[0]
+        return (await self.start_many(flow, [input], connection=connection))[0]
 
     async def start_many(
         self,
@@ -250,14 +250,14 @@ class Client:
     async def start_by_name(
         self,
         name: str,
-        given: Mapping[str, Any],
+        input: Mapping[str, Any],
         *,
         version: int | None = None,
         options: RunOptions | None = None,
     ) -> Run:
         """Start one run of a flow that a worker declared: its newest version, or the given one."""
         snapshot = await self.engine.catalog.flows.newest(self.engine.tenant_id, name, version)
-        return await start_one(self, snapshot, given, options or RunOptions())
+        return await start_one(self, snapshot, input, options or RunOptions())
 
     @property
     def datasets(self) -> DatasetClient:
@@ -328,6 +328,7 @@ class Client:
         self.engine.notifier.notify(lanes=await unclaimed_lanes(self.engine.database))
 
     async def ending(self, task_id: str, *, timeout: str | float | None = None) -> TaskEnd:
+        """Wait for the end of a task or run and return how it ended; raise `WaitTimeout` if it takes longer."""
         if (waits := self._waits) is None:
             raise _closed()
         seconds, number = None if timeout is None else seconds_of(timeout), task_number(task_id)
@@ -341,6 +342,7 @@ class Client:
             ) from None
 
     async def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:
+        """Wait for the output of a task; raise `TaskFailed` if it failed or was canceled."""
         ending = await self.ending(task_id, timeout=timeout)
         return output_of(task_id, ending)
 
@@ -416,7 +418,10 @@ class Client:
         sends: bool = False,
         runs_steps: bool = False,
     ) -> Replay:
-        """Prepare a replay like `replay`, without running it."""
+        """Prepare a replay like `replay`, without running it.
+
+        `await prepared.run()` runs it; in blocking code, `client.finished(prepared.run())`.
+        """
         from holdfast.client.replay import prepare
 
         given = (self.engine, self._intake.action, self._datasets, task_id)

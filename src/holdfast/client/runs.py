@@ -133,7 +133,7 @@ class Run:
             return await why_run(*which, silent_seconds=silent)
         return await why_node(*which, node, silent_seconds=silent)
 
-    async def clone(self, **changed: Any) -> Run:
+    async def clone(self, /, **changed: Any) -> Run:
         """Start a copy, linked to this run: the same snapshot of the flow, and the same input except for `changed`."""
         return await copy_run(self._client, self._number, changed)
 
