@@ -117,10 +117,10 @@ class Run:
     async def why(self, node: str | None = None) -> Explanation:
         """Explain why the run, or one of its nodes, is in its state and what would move it."""
         engine = self._client.engine
-        which, silent = (engine.database, engine.catalog, engine.tenant_id, self._number), engine.silent_seconds
+        run = (engine.database, engine.catalog, engine.tenant_id, self._number)
         if node is None:
-            return await why_run(*which, silent_seconds=silent)
-        return await why_node(*which, node, silent_seconds=silent)
+            return await why_run(*run, silent_seconds=engine.silent_seconds)
+        return await why_node(*run, node, silent_seconds=engine.silent_seconds)
 
     async def clone(self, /, **changed: Any) -> Run:
         """Start a copy, linked to this run: the same snapshot of the flow, and the same input except for `changed`."""
