@@ -13,6 +13,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
+import msgspec
+
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict, Unavailable
@@ -57,8 +59,7 @@ class InternedOrder:
     tags: list[str] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedBatch:
+class AcceptedBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Task ids in the order of the inputs, and the lane to notify."""
 
     task_ids: list[int]
@@ -160,7 +161,8 @@ async def enqueue(
 ) -> AcceptedBatch:
     """Enqueue tasks in a transaction of their own, optionally under keys, and notify workers unless the tasks are
     delayed."""
-    await _require_allowance(engine.catalog, interned, inputs, keys)
+    if not engine.catalog.allowance.is_open(interned.order.tenant_id):
+        await _require_allowance(engine.catalog, interned, inputs, keys)
     if keys is None and not isinstance(inputs, InputBatches):
         # One statement is a transaction of its own and needs no further round trips.
         accepted = await _accept_inputs(engine.database, interned, inputs)
@@ -193,10 +195,8 @@ async def _require_allowance(
     *,
     session: Session | None = None,
 ) -> None:
-    tenant_id = interned.order.tenant_id
-    if not catalog.allowance.is_open(tenant_id):
-        key = keys[0] if keys is not None and len(keys) == 1 else None
-        await catalog.allowance.require(tenant_id, len(inputs), key=key, session=session)
+    key = keys[0] if keys is not None and len(keys) == 1 else None
+    await catalog.allowance.require(interned.order.tenant_id, len(inputs), key=key, session=session)
 
 
 async def _enqueue_in_new_transaction(
@@ -222,6 +222,7 @@ async def _accept(
     keys: Sequence[str] | None,
 ) -> AcceptedBatch:
     if isinstance(inputs, InputBatches):
+        assert keys is None, "many batches have no keys"
         spend = partial(catalog.allowance.spend, interned.order.tenant_id)
         task_ids = await _accept_batches(session, interned, inputs.encoded(spend))
         return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id)
