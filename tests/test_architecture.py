@@ -135,6 +135,25 @@ def test_what_is_opened_late_is_imported_inside_of_functions():
         assert not [node.module for node in at_import if (node.module or "").split(".")[1:2] in [[one] for one in late]]
 
 
+def names_imported_from(path: Path, module: str) -> set[str]:
+    """The names that a file takes from one module, at import or inside of functions."""
+    imports = [node for node in nodes_of(path) if isinstance(node, ast.ImportFrom) and node.module == module]
+    return {alias.name for node in imports for alias in node.names}
+
+
+def test_client_and_operations_leave_publishing_to_the_use_cases():
+    callers = [path for path in MODULES if part_of(path) in ("client", "operations")]
+    assert callers and not offenders(callers, lambda path: "engine.publish" in imported(path))
+
+
+def test_outside_of_the_engine_tasks_are_enqueued_in_two_ways():
+    module, ways = "holdfast.engine.lifecycle.tasks.enqueue", set()
+    for path in MODULES:
+        if part_of(path) != "engine":
+            ways |= {name for name in names_imported_from(path, module) if name.startswith(("enqueue", "accept"))}
+    assert ways == {"enqueue", "enqueue_in"}
+
+
 def test_sql_asks_only_instant_for_the_time():
     def wrong(path: Path) -> set[str]:
         code = "\n".join(line.partition("--")[0] for line in path.read_text().splitlines())

@@ -65,7 +65,18 @@ async def add_all(client: hf.Client) -> list[int]:
 
 def blocking(client: hf.SyncClient) -> int:
     client.enqueue(add, a="x")  # error
-    return client.enqueue(add, a=1).result()
+    task = client.enqueue(add, a=1)
+    wrong: str = task.result(timeout=5)  # error
+    task.cancel(7)  # error
+    task.cancel(why="late")  # error
+    state: str = task.cancel("late")
+    rows: list[str] = client.tasks(limit=5)  # error
+    run = client.start_by_name("shop.nightly", {"day": "2026-11-15"}, version=3)
+    again: str = run.clone(day="2026-11-16").wait(timeout=5)
+    print([event.kind for event in run.events()], run.events().kind)  # error
+    client.dead.redrive("7")  # error
+    print(wrong, state, rows, again)
+    return task.result()
 """
 
 

@@ -63,7 +63,7 @@ CLASSES: tuple[tuple[type[Any], str, frozenset[str]], ...] = (
     (Attempt, "what an executor is given", frozenset()),
     (Clock, "yours, if you want one", frozenset()),
     (Client, "`async with app.client() as client`", frozenset({"over", "engine", "number_of"})),
-    (SyncClient, "the names of `Client`, without `await`", frozenset({"dead", "datasets"})),
+    (SyncClient, "the names of `Client`, without `await`", frozenset(vars(Client))),
     (Task, "what `client.enqueue` gives, or `client.task(id)`; it has a `task_id`", frozenset()),
     (Run, "what `client.start` gives, or `client.run(id)`; it has a `run_id`", frozenset()),
     (DeadLetters, "`client.dead`", frozenset()),
@@ -133,7 +133,7 @@ def _members(kind: type[Any]) -> Iterator[tuple[str, str, str]]:
 
 
 TYPED = {
-    "enqueue": "(action: Action[P, R] | Bound[P, R] | str, *, connection: Any = None, **given: P.kwargs) -> Task[R]"
+    "enqueue": "(action: Action[P, R] | Bound[P, R] | str, *, connection: Any = None, **input: P.kwargs) -> Task[R]"
 }
 """What several overloads say together."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 import threading
 
 import pytest
@@ -30,23 +31,53 @@ TWINS = [
     (DeadLetters, SyncDeadLetters),
     (DatasetClient, SyncDatasets),
 ]
+BLOCKING_PROPERTIES = {"DeadLetters": "SyncDeadLetters", "DatasetClient": "SyncDatasets"}
 
 
-def public(kind: type) -> dict[str, list[str]]:
-    """Names, and what each takes."""
-    found = {}
+def signatures(kind: type) -> dict[str, inspect.Signature | str]:
+    """The public members of a class: the signature of each method, the result of each property."""
+    found: dict[str, inspect.Signature | str] = {}
     for name, member in inspect.getmembers(kind):
-        if not name.startswith("_"):
-            taken = inspect.signature(member).parameters if inspect.isfunction(member) else ()
-            found[name] = [one for one in taken if one != "connection"]
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            found[name] = member.fget.__annotations__["return"]
+        else:
+            found[name] = inspect.signature(member)
+    return found
+
+
+def blocking_signatures(kind: type) -> dict[str, inspect.Signature | str]:
+    """The signatures that the blocking counterpart of an asynchronous class must have."""
+    found: dict[str, inspect.Signature | str] = {}
+    for name, signature in signatures(kind).items():
+        if name in INNER:
+            continue
+        if isinstance(signature, str):
+            found[name] = BLOCKING_PROPERTIES.get(signature, signature)
+            continue
+        parameters = [one for one in signature.parameters.values() if one.name != "connection"]
+        answer = re.sub(r"\b(Task|Run)\b", r"Sync\1", signature.return_annotation).replace("AsyncIterator", "Iterator")
+        found[name] = signature.replace(parameters=parameters, return_annotation=answer)
     return found
 
 
 @pytest.mark.parametrize(("kind", "twin"), TWINS, ids=lambda kind: kind.__name__)
-def test_every_name_of_the_client_has_its_twin(kind, twin):
-    expected = {name: taken for name, taken in public(kind).items() if name not in INNER}
-    found = {name: taken for name, taken in public(twin).items() if name != "finished"}
-    assert found == expected
+def test_every_method_has_a_blocking_counterpart_with_the_same_signature(kind, twin):
+    found = {name: signature for name, signature in signatures(twin).items() if name != "finished"}
+    assert found == blocking_signatures(kind)
+
+
+@pytest.mark.parametrize("twin", [twin for _, twin in TWINS], ids=lambda twin: twin.__name__)
+def test_every_blocking_method_is_documented_and_is_no_coroutine(twin):
+    methods = {name: one for name, one in inspect.getmembers(twin, inspect.isfunction) if not name.startswith("_")}
+    assert not {name for name, method in methods.items() if not inspect.getdoc(method)}
+    # A blocking method has the signature of the asynchronous one because it wraps it; it must not be that one.
+    assert not {
+        name
+        for name, method in methods.items()
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+    }
 
 
 async def test_dead_letters_and_effects_are_there_for_blocking_code(dispatcher, engine, holdfast_url):

@@ -15,7 +15,7 @@ from holdfast.engine.datasets.declare import Generation, add_builds, declare
 from holdfast.engine.datasets.stage import AttemptLease, StagedPart, open_part, stage_batch, sweep_stages_once
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Report
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue_in, intern
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.testing.crash import Stage
 
@@ -114,7 +114,8 @@ async def build(stage: Stage) -> None:
     order = EnqueueOrder(tenant_id=1, queue="default", action=ACTION, policy=RetryPolicy())
     async with opened(stage) as engine:
         generation = Generation(stage.given["generation_id"], dataset_of(stage.given))
+        interned = await intern(engine.catalog, order)
         async with engine.database.transaction() as session:
-            accepted = await enqueue(engine.database, engine.catalog, order, [b"{}", b"{}"], session=session)
+            accepted = await enqueue_in(session, engine.catalog, interned, [b"{}", b"{}"])
             await add_builds(session, generation, accepted.task_ids)
         stage.say(list(accepted.task_ids))

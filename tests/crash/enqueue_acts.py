@@ -12,7 +12,7 @@ from holdfast.authoring.app import App
 from holdfast.client.client import Client
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.lifecycle.tasks.copy import CopyOptions, copy_task
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, accept_batches, enqueue, intern
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, InputBatches, enqueue, enqueue_in, intern
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
 
@@ -35,14 +35,14 @@ def an_input(stage: Stage, number: int = 0) -> bytes:
 
 async def enqueue_single(stage: Stage) -> None:
     async with opened(stage) as engine:
-        accepted = await enqueue(engine.database, engine.catalog, an_order(stage), [an_input(stage)])
+        accepted = await enqueue(engine, await intern(engine.catalog, an_order(stage)), [an_input(stage)])
         stage.say(accepted.task_ids)
 
 
 async def enqueue_delayed(stage: Stage) -> None:
     async with opened(stage) as engine:
         order = an_order(stage, delay_seconds=30.0)
-        accepted = await enqueue(engine.database, engine.catalog, order, [an_input(stage)])
+        accepted = await enqueue(engine, await intern(engine.catalog, order), [an_input(stage)])
         stage.say(accepted.task_ids)
 
 
@@ -50,27 +50,25 @@ async def enqueue_bulk(stage: Stage) -> None:
     batches = [[an_input(stage, 10 * batch + n) for n in range(3)] for batch in range(2)]
     async with opened(stage) as engine:
         interned = await intern(engine.catalog, an_order(stage))
-        async with engine.database.transaction() as session:
-            numbers = await accept_batches(session, interned, batches)
-        stage.say(numbers)
+        accepted = await enqueue(engine, interned, InputBatches(iter(batches), lambda batch: batch))
+        stage.say(accepted.task_ids)
 
 
 async def enqueue_keyed(stage: Stage) -> None:
     keys = [f"order-{stage.given['round']}-{n}" for n in range(2)]
     inputs = [an_input(stage, n) for n in range(2)]
     async with opened(stage) as engine:
-        accepted = await enqueue(engine.database, engine.catalog, an_order(stage), inputs, keys=keys)
+        accepted = await enqueue(engine, await intern(engine.catalog, an_order(stage)), inputs, keys=keys)
         stage.say(accepted.task_ids)
 
 
 async def enqueue_with_business(stage: Stage) -> None:
     """A row of the caller's own and the task that belongs to it, in the caller's transaction."""
     async with opened(stage) as engine:
+        interned = await intern(engine.catalog, an_order(stage))
         async with engine.database.transaction() as session:
             await session.fetch("insert into shop_order (round) values ($1)", stage.given["round"])
-            accepted = await enqueue(
-                engine.database, engine.catalog, an_order(stage), [an_input(stage)], session=session
-            )
+            accepted = await enqueue_in(session, engine.catalog, interned, [an_input(stage)])
         stage.say(accepted.task_ids)
 
 

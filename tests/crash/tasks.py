@@ -14,7 +14,7 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import Claimed, report_of
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue, intern
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import DatabaseClock
@@ -33,7 +33,7 @@ async def enqueue_tasks(engine: Engine, given: dict[str, Any], count: int, **opt
         **options,
     )
     inputs = [b'{"round": %d, "number": %d}' % (given["round"], number) for number in range(count)]
-    return (await enqueue(engine.database, engine.catalog, order, inputs)).task_ids
+    return (await enqueue(engine, await intern(engine.catalog, order), inputs)).task_ids
 
 
 async def claim_tasks(engine: Engine, given: dict[str, Any], count: int) -> list[Claimed]:

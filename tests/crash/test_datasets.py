@@ -25,7 +25,7 @@ from holdfast.engine.datasets.stage import sweep_stages_once
 from holdfast.engine.engine import Engine
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue, intern
 from holdfast.engine.lifecycle.tasks.reap import reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
 from holdfast.engine.lifecycle.tasks.settle import settle
@@ -68,7 +68,7 @@ class Round:
         order = EnqueueOrder(
             tenant_id=1, queue="default", action=acts.ACTION, policy=RetryPolicy(base_backoff_secs=0.001)
         )
-        await enqueue(self.engine.database, self.engine.catalog, order, [b"{}"])
+        await enqueue(self.engine, await intern(self.engine.catalog, order), [b"{}"])
         claimed = await self.claimed()
         self.given["lease"] = [claimed.task_id, claimed.attempt, str(claimed.lease_token), claimed.policy_id]
         return claimed
@@ -240,7 +240,7 @@ async def test_a_rollback_cancels_all_of_its_work_in_the_end(strikes):
         running = await play.running()
         await acts.write(play.engine, play.given, second)
         order = EnqueueOrder(tenant_id=1, queue="elsewhere", action=acts.ACTION, policy=RetryPolicy())
-        queued = await enqueue(play.engine.database, play.engine.catalog, order, [b"{}"])
+        queued = await enqueue(play.engine, await intern(play.engine.catalog, order), [b"{}"])
         async with play.engine.database.transaction() as session:
             await add_builds(session, second, queued.task_ids)
         play.given["builds"] = [running.task_id, *queued.task_ids]

@@ -10,7 +10,7 @@ from tests.crash.repair import drain, free_of_victims
 from tests.crash.strikes import strike_at
 
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue, intern
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.database import TRANSIENT
 from holdfast.store.migrate import known, migrate, schema_version
@@ -75,14 +75,14 @@ async def test_work_is_accepted_whatever_happened_to_retention(mode, engine, clo
     """Right after the crash, before any other pass: an id handed out must have a place to be stored in."""
     order = EnqueueOrder(tenant_id=DEFAULT_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
     for k in count(1):
-        await enqueue(engine.database, engine.catalog, order, [b'{"number": 1}'])
+        await enqueue(engine, await intern(engine.catalog, order), [b'{"number": 1}'])
         await drain(engine, clock)
         await clock.advance("2d")
         with strike_at(mode, k):
             fired = await strike("retain", mode, k, engine.database.url, {"days": 1.0}, fork_server)
             await free_of_victims(engine)
             for _ in range(2):
-                await enqueue(engine.database, engine.catalog, order, [b'{"number": 2}'])
+                await enqueue(engine, await intern(engine.catalog, order), [b'{"number": 2}'])
             await drain(engine, clock)
         if not fired:
             break

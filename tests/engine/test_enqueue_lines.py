@@ -11,7 +11,7 @@ from holdfast.codec import json_codec
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.tasks import enqueue as verb
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue, intern
 from holdfast.settings.settings import Settings
 from holdfast.store.database import Database
 from holdfast.store.migrate import migrate
@@ -25,7 +25,7 @@ ODD = ["", "\n", "\r\n", "\\n", "\\", "'", '"', "\u2028\u2029\x85\x0b\x1f", "ß"
 async def stored(url, inputs) -> list[bytes]:
     """Accept inputs; answers what the database has of them, by the ids that the caller was given."""
     async with Engine(url, Settings()) as engine:
-        accepted = await enqueue(engine.database, engine.catalog, ORDER, inputs)
+        accepted = await enqueue(engine, await intern(engine.catalog, ORDER), inputs)
         rows = await engine.database.fetch(
             "select b.input from unnest($1::bigint[]) with ordinality as g (task_id, n)"
             " join holdfast.body b using (task_id) order by g.n",

@@ -44,6 +44,9 @@ def parts(module: str) -> tuple[frozenset[str], frozenset[str]]:
             case ast.Call(func=ast.Name("sql"), args=[ast.Constant(str(name))]):
                 named.add(name)
             case ast.ImportFrom(module=str(source), names=names) if source.startswith("holdfast."):
+                if module.startswith("holdfast.engine.use_cases.") and all(name.name[0].isupper() for name in names):
+                    # A use case imports the type of a result to name it, and calls nothing in its module.
+                    continue
                 imported |= {source, *(f"{source}.{name.name}" for name in names)}
     return frozenset(named), frozenset(one for one in imported if path_of(one).is_file())
 
@@ -53,8 +56,9 @@ def path_of(module: str) -> Path:
 
 
 def reachable() -> set[str]:
-    """What the client's modules say themselves, and the verbs that they call."""
+    """The statements of the client's modules, of the use cases, and of the verbs that both call."""
     modules = {f"holdfast.client.{path.stem}" for path in (ROOT / "client").glob("*.py")}
+    modules |= {f"holdfast.engine.use_cases.{path.stem}" for path in (ROOT / "engine" / "use_cases").glob("*.py")}
     verbs = {one for module in modules for one in parts(module)[1] if one.startswith("holdfast.engine.")}
     return {name for module in modules | verbs for name in parts(module)[0]}
 

@@ -7,6 +7,7 @@ connection without a transaction would keep the work whatever happens to the cal
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
@@ -35,9 +36,9 @@ def joined(connection: Any) -> Session:
     return session
 
 
-def refuse_for_blocking(given: Any) -> None:
+def refuse_for_blocking(arguments: Mapping[str, Any]) -> None:
     """Refuse `connection=`: a connection belongs to one event loop, and the blocking client has its own."""
-    if "connection" in given:
+    if "connection" in arguments:
         raise Invalid(
             "The blocking client cannot join a transaction.",
             code="invalid_connection",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
@@ -18,31 +18,28 @@ from holdfast.authoring.flow.flow import BoundFlow, Flow
 from holdfast.client.caller_transaction import joined
 from holdfast.client.datasets import DatasetClient
 from holdfast.client.dead_letters import DeadLetters
-from holdfast.client.enqueue_requests import Intake, batches, refuse_positional
-from holdfast.client.flow_requests import FlowIntake
+from holdfast.client.enqueue_requests import TaskRequests, refuse_positional
+from holdfast.client.flow_requests import FlowRequests
 from holdfast.client.results import Results, TaskEnd, output_of
-from holdfast.client.runs import Run, options_of, start_many, start_one
+from holdfast.client.runs import Run, options_of
 from holdfast.client.task import Task
-from holdfast.codec import json_codec
 from holdfast.core.datasets.dataset import Dataset
 from holdfast.core.explain.task import Explanation
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.values import bounds
 from holdfast.core.values.bounds import task_number
 from holdfast.core.values.duration import seconds_of
-from holdfast.engine.effects.compensate import Compensation, compensate
+from holdfast.engine.effects.compensate import Compensation
 from holdfast.engine.effects.gate import EffectView, list_effects
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.runs.signals import send_signal
 from holdfast.engine.lifecycle.runs.start import RunOptions
-from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
-from holdfast.engine.lifecycle.tasks.enqueue import accept, accept_batches, accept_one, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import InputBatches
 from holdfast.engine.lifecycle.tasks.reconcile import unclaimed_lanes
-from holdfast.engine.lifecycle.tasks.retry import retry
-from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries.explain_run import why
 from holdfast.engine.queries.task_detail import TaskView, show_task
 from holdfast.engine.queries.tasks import TaskRow, list_tasks
+from holdfast.engine.use_cases.runs import send_signal, start_declared
+from holdfast.engine.use_cases.tasks import cancel_task, compensate_effect, retry_task
 from holdfast.errors import Invalid, WaitTimeout
 from holdfast.settings.settings import Settings
 from holdfast.store.resolve import DatabaseLocation, resolve_database
@@ -73,8 +70,8 @@ class Client:
         self._flows: Mapping[str, Flow[...]] = {} if flows is None else flows
         self._url = url
         self._datasets: Mapping[tuple[str, int], Dataset] = {} if datasets is None else datasets
-        self._place: DatabaseLocation | None = None
-        self._theirs: Engine | None = None
+        self._location: DatabaseLocation | None = None
+        self._shared_engine: Engine | None = None
         self._opened: Engine | None = None
         self._waits: Results | None = None
         self._forget()
@@ -83,7 +80,7 @@ class Client:
     def over(cls, engine: Engine) -> Client:
         """Return a client of an engine that the caller opened and will close; it knows no actions of its own."""
         client = cls(engine.settings, {})
-        client._theirs = client._opened = engine
+        client._shared_engine = client._opened = engine
         client._waits = Results(engine.database, engine.tenant_id)
         return client
 
@@ -92,19 +89,19 @@ class Client:
             return self
         # Cached names of the previous database may be wrong in the one that is opened now.
         self._forget()
-        engine = self._theirs or await self._open()
+        engine = self._shared_engine or await self._open()
         self._waits = Results(engine.database, engine.tenant_id)
         self._opened = engine
         return self
 
     async def _open(self) -> Engine:
-        place = await asyncio.to_thread(resolve_database, self._settings, self._url)
+        location = await asyncio.to_thread(resolve_database, self._settings, self._url)
         try:
-            engine = await Engine(place.url, self._settings, migrates=place.is_embedded).__aenter__()
+            engine = await Engine(location.url, self._settings, migrates=location.is_embedded).__aenter__()
         except BaseException:
-            place.close()
+            location.close()
             raise
-        self._place = place
+        self._location = location
         return engine
 
     async def __aexit__(
@@ -113,19 +110,19 @@ class Client:
         # From here on the client is closed: calls made while the rest shuts down fail. It can be opened again.
         engine, self._opened = self._opened, None
         waits, self._waits = self._waits, None
-        place, self._place = self._place, None
+        location, self._location = self._location, None
         try:
             if waits is not None:
                 await waits.close()
-            if place is not None and engine is not None:
+            if location is not None and engine is not None:
                 await engine.__aexit__(kind, error, trace)
         finally:
-            if place is not None:
-                place.close()
+            if location is not None:
+                location.close()
 
     def _forget(self) -> None:
-        self._intake = Intake(self, self._actions, input_bytes_max=self._settings.limits.input_bytes_max)
-        self._flow_intake = FlowIntake(self, self._actions, self._flows, self._intake)
+        self._task_requests = TaskRequests(self, self._actions, input_bytes_max=self._settings.limits.input_bytes_max)
+        self._flow_requests = FlowRequests(self, self._actions, self._flows, self._task_requests)
 
     @property
     def database_url(self) -> str:
@@ -140,44 +137,34 @@ class Client:
 
     @overload
     async def enqueue(
-        self, action: Action[P, R] | BoundAction[P, R], /, *none: P.args, **given: P.kwargs
+        self, action: Action[P, R] | BoundAction[P, R], /, *none: P.args, **input: P.kwargs
     ) -> Task[R]: ...
 
     @overload
     async def enqueue(
-        self, action: Action[..., R] | BoundAction[..., R], /, *, connection: Any, **given: Any
+        self, action: Action[..., R] | BoundAction[..., R], /, *, connection: Any, **input: Any
     ) -> Task[R]: ...
 
     @overload
-    async def enqueue(self, action: str, /, *, connection: Any = None, **given: Any) -> Task[Any]: ...
+    async def enqueue(self, action: str, /, *, connection: Any = None, **input: Any) -> Task[Any]: ...
 
-    async def enqueue(self, action: Any, /, *positional: Any, connection: Any = None, **given: Any) -> Task[Any]:
+    async def enqueue(self, action: Any, /, *positional: Any, connection: Any = None, **input: Any) -> Task[Any]:
         """Enqueue one task. Keyword arguments are its input, checked against the action's parameters and their types.
 
         `connection` is an asyncpg connection whose open transaction the enqueue joins.
         """
         refuse_positional(positional)
-        return await self.submit(action, given, connection=connection)
+        return await self.submit(action, input, connection=connection)
 
     async def submit(
-        self, action: Action[..., R] | BoundAction[..., R] | str, given: Mapping[str, Any], /, *, connection: Any = None
+        self, action: Action[..., R] | BoundAction[..., R] | str, input: Mapping[str, Any], /, *, connection: Any = None
     ) -> Task[R]:
         """Enqueue one task with its input as a mapping, whatever its names are."""
-        bound, engine = self._intake.bound(action), self.engine
-        theirs = None if connection is None else joined(connection)
-        [encoded] = self._intake.encode(bound, [given])
-        if (key := bound.options.key) is None:
-            interned = await self._intake.intern(bound)
-            if not engine.catalog.allowance.is_open(engine.tenant_id):
-                await engine.catalog.allowance.require(engine.tenant_id, 1, session=theirs)
-            number = await accept_one(theirs or engine.database, interned, encoded)
-        else:
-            order, keys = self._intake.order(bound), [bounds.valid_key(key)]
-            interned = await self._intake.intern(bound)
-            accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys, session=theirs)
-            [number] = accepted.task_ids
-        if theirs is None:
-            self._intake.announce(engine, interned)
+        bound = self._task_requests.bound(action)
+        session = None if connection is None else joined(connection)
+        encoded = self._task_requests.encode(bound, [input])
+        keys = None if bound.options.key is None else [bounds.valid_key(bound.options.key)]
+        [number] = await self._task_requests.enqueue(bound, encoded, keys=keys, session=session)
         return Task(self, number)
 
     async def enqueue_many(
@@ -189,48 +176,31 @@ class Client:
         connection: Any = None,
     ) -> list[Task[R]]:
         """Enqueue many tasks of one action: all of them, or none if one is refused."""
-        bound = self._intake.bound(action)
-        theirs = None if connection is None else joined(connection)
+        bound = self._task_requests.bound(action)
+        session = None if connection is None else joined(connection)
         if bound.options.key is not None:
             raise Invalid(
                 "One key cannot stand for many tasks.", code="invalid_key", advice="Enqueue keyed tasks one by one."
             )
-        interned, engine = await self._intake.intern(bound), self.engine
-        parts = batches(inputs)
-        first, second = next(parts, []), next(parts, [])
-        if not second:
-            encoded = self._intake.encode(bound, first)
-            await engine.catalog.allowance.require(engine.tenant_id, len(encoded), session=theirs)
-            numbers = await accept(theirs or engine.database, interned, encoded) if encoded else []
-        else:
-            await engine.catalog.allowance.require(engine.tenant_id, len(first) + len(second), session=theirs)
-            # The total count is known only at the end. Exceeding the limit rolls all of them back.
-            more = (engine.catalog.allowance.spend(engine.tenant_id, batch) for batch in parts)
-            rest = (self._intake.encode(bound, batch) for batch in chain([first, second], more))
-            if theirs is None:
-                async with engine.database.transaction() as session:
-                    numbers = await accept_batches(session, interned, rest)
-            else:
-                numbers = await accept_batches(theirs, interned, rest)
-        if theirs is None:
-            self._intake.announce(engine, interned)
+        task_inputs = InputBatches.of(inputs, partial(self._task_requests.encode, bound))
+        numbers = await self._task_requests.enqueue(bound, task_inputs, session=session)
         return [Task(self, number) for number in numbers]
 
     async def make_ready(self, work: Any) -> None:
         """Store the names that `work` needs, so that a transaction that then enqueues it needs no second session."""
         if isinstance(work, Action | BoundAction | str):
-            await self._intake.intern(self._intake.bound(work))
+            await self._task_requests.intern(self._task_requests.bound(work))
         else:
-            await self._flow_intake.snapshot(await self._flow_intake.found(work))
+            await self._flow_requests.snapshot(await self._flow_requests.find(work))
 
     async def start(
-        self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, *, connection: Any = None, **given: Any
+        self, flow: Flow[P] | BoundFlow[P] | FlowDefinition | str, /, *, connection: Any = None, **input: Any
     ) -> Run:
         """Start one run of a flow, or of the newest version of a flow by its name. Keyword arguments are its input.
 
         Under a key (`flow.options(key=…)`) a repeated start returns the existing run.
         """
-        return (await self.start_many(flow, [given], connection=connection))[0]
+        return (await self.start_many(flow, [input], connection=connection))[0]
 
     async def start_many(
         self,
@@ -243,21 +213,22 @@ class Client:
     ) -> list[Run]:
         """Start one run per input: all of them, or none if one is refused."""
         options = options_of(flow) if options is None else options
-        theirs = None if connection is None else joined(connection)
-        found = await self._flow_intake.found(flow)
-        return await start_many(self, self._flow_intake, found, inputs, options, session=theirs)
+        session = None if connection is None else joined(connection)
+        definition = await self._flow_requests.find(flow)
+        numbers = await self._flow_requests.start(definition, inputs, options, session=session)
+        return [Run(self, number) for number in numbers]
 
     async def start_by_name(
         self,
         name: str,
-        given: Mapping[str, Any],
+        input: Mapping[str, Any],
         *,
         version: int | None = None,
         options: RunOptions | None = None,
     ) -> Run:
         """Start one run of a flow that a worker declared: its newest version, or the given one."""
-        snapshot = await self.engine.catalog.flows.newest(self.engine.tenant_id, name, version)
-        return await start_one(self, snapshot, given, options or RunOptions())
+        number = await start_declared(self.engine, name, input, options or RunOptions(), version=version)
+        return Run(self, number)
 
     @property
     def datasets(self) -> DatasetClient:
@@ -274,14 +245,8 @@ class Client:
         actor: str = "client",
     ) -> None:
         """Send an event to every existing run that waits, or will wait, for it; or to one run only."""
-        engine = self.engine
-        wait_key = bounds.valid_key(name if key is None else f"{name}:{key}")
-        encoded = json_codec.encode(payload, bytes_max=self._settings.limits.input_bytes_max, what="input")
-        run_number = None if run_id is None else bounds.run_number(run_id)
-        done = await send_signal(
-            engine.database, engine.catalog, engine.tenant_id, wait_key, encoded, run_id=run_number, actor=actor
-        )
-        await publish_and_propagate(engine, done)
+        number = None if run_id is None else bounds.run_number(run_id)
+        await send_signal(self.engine, name, payload, key=key, run_id=number, actor=actor)
 
     def run(self, run_id: str) -> Run:
         """Return a handle on a run by its id."""
@@ -328,6 +293,7 @@ class Client:
         self.engine.notifier.notify(lanes=await unclaimed_lanes(self.engine.database))
 
     async def ending(self, task_id: str, *, timeout: str | float | None = None) -> TaskEnd:
+        """Wait for the end of a task or run and return how it ended; raise `WaitTimeout` if it takes longer."""
         if (waits := self._waits) is None:
             raise _closed()
         seconds, number = None if timeout is None else seconds_of(timeout), task_number(task_id)
@@ -341,25 +307,13 @@ class Client:
             ) from None
 
     async def result(self, task_id: str, *, timeout: str | float | None = None) -> Any:
+        """Wait for the output of a task; raise `TaskFailed` if it failed or was canceled."""
         ending = await self.ending(task_id, timeout=timeout)
         return output_of(task_id, ending)
 
     async def cancel(self, task_id: str, *, reason: str = "", actor: str = "client") -> str:
         """Cancel a task: returns `canceled` at once, or `canceling` while it is asked to stop."""
-        engine, number = self.engine, task_number(task_id)
-        done = await cancel_verb.cancel(
-            engine.database,
-            engine.catalog,
-            engine.tenant_id,
-            [number],
-            grace_seconds=self._settings.worker.cancel_grace_seconds,
-            reason=reason,
-            actor=actor,
-        )
-        await publish_and_propagate(engine, done.notifications)
-        if number not in done.states:
-            raise await cancel_verb.not_cancelable(engine.database, engine.tenant_id, number)
-        return done.states[number]
+        return await cancel_task(self.engine, task_number(task_id), actor=actor, reason=reason)
 
     async def retry(self, task_id: str, *, reason: str = "", actor: str = "client") -> int:
         """Run a failed task again; return the number of the attempt that will run.
@@ -367,11 +321,7 @@ class Client:
         Raises `Conflict` `retry_budget_exhausted` if its generation has spent its budget; `dead.redrive` starts another
         one.
         """
-        engine = self.engine
-        requeued = await retry(
-            engine.database, engine.catalog, engine.tenant_id, task_number(task_id), actor=actor, reason=reason
-        )
-        await publish_and_propagate(engine, requeued.notifications)
+        requeued = await retry_task(self.engine, task_number(task_id), actor=actor, reason=reason)
         return requeued.attempt
 
     @property
@@ -416,11 +366,22 @@ class Client:
         sends: bool = False,
         runs_steps: bool = False,
     ) -> Replay:
-        """Prepare a replay like `replay`, without running it."""
+        """Prepare a replay like `replay`, without running it.
+
+        `await prepared.run()` runs it; in blocking code, `client.finished(prepared.run())`.
+        """
         from holdfast.client.replay import prepare
 
-        given = (self.engine, self._intake.action, self._datasets, task_id)
-        return await prepare(*given, attempt=attempt, effects=effects, sends=sends, runs_steps=runs_steps)
+        return await prepare(
+            self.engine,
+            self.action,
+            self._datasets,
+            task_id,
+            attempt=attempt,
+            effects=effects,
+            sends=sends,
+            runs_steps=runs_steps,
+        )
 
     async def effects(self, task_id: str) -> list[EffectView]:
         """List the effects of a task's attempts and their results."""
@@ -428,16 +389,11 @@ class Client:
 
     async def compensate(self, idempotency_key: str, *, reason: str, actor: str = "client") -> Compensation:
         """Undo an effect of a task that has ended, once, by the action registered for it."""
-        engine = self.engine
-        done = await compensate(
-            engine.database, engine.catalog, engine.tenant_id, idempotency_key, actor=actor, reason=reason
-        )
-        engine.notifier.notify(lanes=() if done.lane_id is None else (done.lane_id,))
-        return done
+        return await compensate_effect(self.engine, idempotency_key, actor=actor, reason=reason)
 
     def action(self, name: str) -> Action[..., Any]:
         """Return the app's action of that name; raise `NotFound` if there is none."""
-        return self._intake.action(name)
+        return self._task_requests.action(name)
 
 
 def _closed() -> Invalid:

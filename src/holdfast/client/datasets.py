@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.authoring.action import Action, BoundAction
 from holdfast.core.datasets.dataset import Dataset
-from holdfast.engine.datasets import cutover, declare
-from holdfast.engine.datasets.cutover import CutoverRequest
+from holdfast.engine.datasets import declare
 from holdfast.engine.datasets.declare import CommitView, Generation, GenerationView
-from holdfast.engine.publish import publish_and_propagate
+from holdfast.engine.use_cases import datasets as dataset_use_cases
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -61,30 +60,18 @@ class DatasetClient:
         self, name: str, version: int, *, force: bool = False, reason: str = "", actor: str = "client"
     ) -> bool:
         """Make a version visible to readers, atomically; return whether another one was visible before."""
-        asking = CutoverRequest(actor=actor, reason=reason)
-        engine = self._client.engine
-        return await cutover.cut_over(engine.database, engine.tenant_id, name, version, asking, is_forced=force)
+        return await dataset_use_cases.cut_over(
+            self._client.engine, name, version, actor=actor, reason=reason, is_forced=force
+        )
 
     async def roll_back(
         self, name: str, version: int, *, keep: bool = False, reason: str = "", actor: str = "client"
     ) -> int | None:
         """Take a version out of use and cancel its unfinished work; return the version that is shown instead."""
-        asking = CutoverRequest(actor=actor, reason=reason)
-        engine = self._client.engine
-        shown = await cutover.roll_back(engine.database, engine.tenant_id, name, version, asking, is_kept=keep)
-        await self._finish()
-        return shown
+        return await dataset_use_cases.roll_back(
+            self._client.engine, name, version, actor=actor, reason=reason, is_kept=keep
+        )
 
     async def drop(self, name: str, version: int, *, reason: str = "", actor: str = "client") -> None:
         """Drop the tables of a superseded or kept version."""
-        asking = CutoverRequest(actor=actor, reason=reason)
-        engine = self._client.engine
-        await cutover.drop(engine.database, engine.tenant_id, name, version, asking)
-        await self._finish()
-
-    async def _finish(self) -> None:
-        """Run now the pass that a server would run a moment later."""
-        engine = self._client.engine
-        grace = engine.settings.worker.cancel_grace_seconds
-        done = await cutover.finish_rollbacks_once(engine.database, engine.catalog, grace_seconds=grace)
-        await publish_and_propagate(engine, done)
+        await dataset_use_cases.drop(self._client.engine, name, version, actor=actor, reason=reason)

@@ -49,16 +49,16 @@ class DeadLetters:
     ) -> int:
         """Request a retry of every open dead letter of a group, each at most `dispatches` times; return how many."""
         engine = self._client.engine
-        asked = await dead_letter_commands.redrive_group(
+        moved = await dead_letter_commands.redrive_group(
             engine, engine.tenant_id, fingerprint, actor=actor, reason=reason, dispatches=dispatches
         )
-        return asked.letters
+        return moved.letters
 
     async def ignore(self, task_id: str, *, reason: str, actor: str = "client") -> int:
         """Ignore the open dead letters of a task; return how many there were."""
         engine, number = self._client.engine, self._client.number_of(task_id)
-        asked = await dead_letter_commands.ignore(engine, engine.tenant_id, task_id=number, actor=actor, reason=reason)
-        return asked.letters
+        moved = await dead_letter_commands.ignore(engine, engine.tenant_id, task_id=number, actor=actor, reason=reason)
+        return moved.letters
 
     async def reinject_once(self, worker_id: str, visibility_timeout_seconds: float) -> Reinjected:
         """Requeue the oldest dead task, as a consumer of a dead-letter queue would."""

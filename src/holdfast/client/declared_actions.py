@@ -18,24 +18,24 @@ from holdfast.errors import Invalid, NotFound
 
 async def declared_action(engine: Engine, name: str) -> Action[..., Any]:
     """Return the action of that name as a worker last declared it; raise `NotFound` if none did."""
-    found = await engine.catalog.declared(engine.tenant_id, name)
-    if found is None:
+    declared = await engine.catalog.declared(engine.tenant_id, name)
+    if declared is None:
         raise NotFound(
             f"No worker ever declared the action {name!r}.", code="action_not_found", advice=await _advice(engine, name)
         )
     return Action(
         name=name,
-        function=_elsewhere,
-        queue=found.queue,
-        overrides={field.name: getattr(found.policy, field.name) for field in fields(found.policy)},
+        function=_not_callable_here,
+        queue=declared.queue,
+        overrides={field.name: getattr(declared.policy, field.name) for field in fields(declared.policy)},
         isolation=Isolation.THREAD,
-        priority=found.priority,
-        signature=Signature(_elsewhere),
+        priority=declared.priority,
+        signature=Signature(_not_callable_here),
     )
 
 
-def _elsewhere(**_given: Any) -> Any:
-    raise Invalid("This action's code is with its workers.", code="action_elsewhere")
+def _not_callable_here(**_input: Any) -> Any:
+    raise Invalid("This action's code is with its workers.", code="action_not_callable_here")
 
 
 async def _advice(engine: Engine, name: str) -> str:

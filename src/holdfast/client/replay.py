@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast.authoring.action import Action
 from holdfast.authoring.context import Context
-from holdfast.client.replay_record import DiscardedRows, Look, ReplayRecord
+from holdfast.client.replay_record import DiscardedRows, FindReceipts, ReplayRecord
 from holdfast.codec import json_codec
 from holdfast.core.tasks.failure import Failure, failure_of, input_failure
 from holdfast.core.tasks.replay import Receipt, Recorded, ReplayComparison, compare
@@ -69,14 +69,14 @@ class Replay:
         datasets: Datasets | None = None,
         sends: bool = False,
         runs_steps: bool = False,
-        look: Look | None = None,
+        find_receipts: FindReceipts | None = None,
         output_bytes_max: int,
     ) -> None:
         """Prepare a replay.
 
         `sends` permits an action that consists of a request or a command; without it such an action is refused. With
-        `runs_steps`, steps are called even if the record has their results. `look` finds receipts that other tasks got;
-        it may be called on any event loop.
+        `runs_steps`, steps are called even if the record has their results. `find_receipts` finds receipts
+        that other tasks got; it may be called on any event loop.
         """
         if not sends and (runtime := getattr(action.function, "runtime", None)) is not None:
             raise _would_send(action.name, runtime)
@@ -91,7 +91,7 @@ class Replay:
             captured.receipts,
             answers,
             task_id=str(captured.task_id),
-            look=look if look is None or self._is_async else _waiting(look),
+            find_receipts=find_receipts if find_receipts is None or self._is_async else _waiting(find_receipts),
             steps=steps,
             bytes_max=output_bytes_max,
         )
@@ -167,17 +167,19 @@ class Replay:
     def _execute_here(self) -> Any:
         if self._is_async:
             return asyncio.run(self._execute(self._on_loop))
-        with BlockingBridge() as beside:
-            return beside.run(self._execute(partial(self._in_turn, beside)))
+        with BlockingBridge() as bridge:
+            return bridge.run(self._execute(partial(self._in_turn, bridge)))
 
-    def _on_loop(self, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
-        return in_own_context(self._action.function(*positional, **given))
+    def _on_loop(self, positional: tuple[Any, ...], arguments: dict[str, Any]) -> Awaitable[Any]:
+        return in_own_context(self._action.function(*positional, **arguments))
 
-    def _in_thread(self, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
-        return in_thread(self._action.function, positional, given, self._context._stop)
+    def _in_thread(self, positional: tuple[Any, ...], arguments: dict[str, Any]) -> Awaitable[Any]:
+        return in_thread(self._action.function, positional, arguments, self._context._stop)
 
-    def _in_turn(self, beside: BlockingBridge, positional: tuple[Any, ...], given: dict[str, Any]) -> Awaitable[Any]:
-        return beside.call(self._action.function, positional, given, self._context._stop)
+    def _in_turn(
+        self, bridge: BlockingBridge, positional: tuple[Any, ...], arguments: dict[str, Any]
+    ) -> Awaitable[Any]:
+        return bridge.call(self._action.function, positional, arguments, self._context._stop)
 
     def _completed(self, value: Any) -> Replayed:
         try:
@@ -202,7 +204,7 @@ class Replay:
             output=output,
             failure=failure,
             notes=self._notes,
-            effects=self._record.asked,
+            effects=self._record.requested,
             recorded=self._captured.recorded,
             comparison=comparison,
         )
@@ -222,7 +224,7 @@ async def prepare(
     """Read a task's input and record from the database, and find its code."""
     number = task_number(task_id)
 
-    async def look(effect: str, key: str) -> Sequence[Receipt]:
+    async def find_receipts(effect: str, key: str) -> Sequence[Receipt]:
         # The code that asks may run on another event loop, and after the client was closed.
         database = await engine.database.apart(sessions_max=1).open()
         try:
@@ -239,7 +241,7 @@ async def prepare(
         datasets=datasets,
         sends=sends,
         runs_steps=runs_steps,
-        look=look,
+        find_receipts=find_receipts,
         output_bytes_max=engine.settings.limits.output_bytes_max,
     )
 
@@ -252,12 +254,12 @@ class _InputRefused(Exception):
         self.failure = failure
 
 
-def _waiting(look: Look) -> Look:
+def _waiting(find_receipts: FindReceipts) -> FindReceipts:
     """Return a blocking variant for plain code, whose thread may already have an event loop."""
 
     async def waited(effect: str, key: str) -> Sequence[Receipt]:
-        with ThreadPoolExecutor(max_workers=1) as aside:
-            return aside.submit(asyncio.run, look(effect, key)).result()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(asyncio.run, find_receipts(effect, key)).result()
 
     return waited
 

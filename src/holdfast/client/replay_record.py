@@ -35,12 +35,12 @@ class EffectNotRecorded(Conflict):
     default_code = "effect_in_replay"
 
 
-Look = Callable[[str, str], Coroutine[Any, Any, Sequence[Receipt]]]
+FindReceipts = Callable[[str, str], Coroutine[Any, Any, Sequence[Receipt]]]
 """Finds the answers to an effect under a user's key, whichever task sent it."""
 
 
 class ReplayRecord:
-    """The effect store of a replay. `asked` are the names of the requested effects, in order."""
+    """The effect store of a replay. `requested` are the names of the requested effects, in order."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ReplayRecord:
         answers: Mapping[str, Any],
         *,
         task_id: str,
-        look: Look | None,
+        find_receipts: FindReceipts | None,
         steps: Sequence[StoredStep] | None,
         bytes_max: int,
     ) -> None:
@@ -56,10 +56,10 @@ class ReplayRecord:
         self._steps = steps
         self._receipts = list(receipts)
         self._task_id = task_id
-        self._look = look
+        self._find_receipts = find_receipts
         self._answers = answers
         self._bytes_max = bytes_max
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     async def ask(self, request: Request) -> Answer:
         """Answer without waiting: plain code runs this without an event loop."""
@@ -76,15 +76,15 @@ class ReplayRecord:
                 raise AssertionError("a replay's gate is never open, so nothing is ever answered")
 
     async def _gate(self, wanted: OpenEffect) -> GateDecision:
-        self.asked.append(wanted.name)
+        self.requested.append(wanted.name)
         keyed = f"{wanted.name}:{wanted.user_key}"
         for name in (keyed, wanted.name):
             if name in self._answers:
                 receipt = json_codec.encode(self._answers[name], bytes_max=self._bytes_max, what=f"receipt of {name}")
                 return GateDecision(key="", receipt=receipt)
         known = self._known(wanted)
-        if known is None and wanted.user_key is not None and self._look is not None:
-            self._receipts += await self._look(wanted.name, wanted.user_key)
+        if known is None and wanted.user_key is not None and self._find_receipts is not None:
+            self._receipts += await self._find_receipts(wanted.name, wanted.user_key)
             known = self._known(wanted)
         if known is None:
             named = wanted.name if wanted.user_key is None else keyed
@@ -98,11 +98,15 @@ class ReplayRecord:
 
     def _known(self, wanted: OpenEffect) -> Receipt | None:
         """Return the recorded answer. From a task that this one replaced, only one with the same arguments counts."""
-        place = _place(wanted.name, wanted.user_key, wanted.ordinal)
-        found = [one for one in self._receipts if _place(one.effect, one.user_key, one.ordinal) == place]
-        if same := next((one for one in found if one.digest == wanted.digest), None):
+        position = _position(wanted.name, wanted.user_key, wanted.ordinal)
+        matching = [
+            receipt
+            for receipt in self._receipts
+            if _position(receipt.effect, receipt.user_key, receipt.ordinal) == position
+        ]
+        if same := next((receipt for receipt in matching if receipt.digest == wanted.digest), None):
             return same
-        if any(one.user_key is not None or one.task_id == self._task_id for one in found):
+        if any(receipt.user_key is not None or receipt.task_id == self._task_id for receipt in matching):
             raise self._other_arguments(wanted.name)
         return None
 
@@ -115,7 +119,7 @@ class ReplayRecord:
         )
 
 
-def _place(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | None, int]:
+def _position(effect: str, user_key: str | None, ordinal: int) -> tuple[str, str | None, int]:
     return effect, user_key, ordinal if user_key is None else 0
 
 

@@ -44,7 +44,7 @@ class Results:
         self._waiting: dict[int, set[asyncio.Future[TaskEnd]]] = {}
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._look = asyncio.Event()
+        self._check_now = asyncio.Event()
         self._is_closed = False
 
     async def wait(self, task_id: int) -> TaskEnd:
@@ -85,37 +85,37 @@ class Results:
     async def close(self) -> None:
         """Stop polling. Pending waits get `Unavailable`: the task continues, and another client can wait for it."""
         self._is_closed = True
-        self._tell(_closed())
+        self._fail_pending(_closed())
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
         if self._listener is not None:
             await self._listener.close()
 
-    def _tell(self, error: Exception) -> None:
-        for future in [one for waiting in self._waiting.values() for one in waiting if not one.done()]:
+    def _fail_pending(self, error: Exception) -> None:
+        for future in [future for waiting in self._waiting.values() for future in waiting if not future.done()]:
             future.set_exception(error)
 
     def _on_notification(self, _turn: int, task_ids: Sequence[int]) -> None:
         if not task_ids or any(task_id in self._waiting for task_id in task_ids):
-            self._look.set()
+            self._check_now.set()
 
     async def _poll(self) -> None:
         pause = POLL_SECONDS_FIRST
         while self._waiting:
             try:
-                await asyncio.wait_for(self._look.wait(), pause)
+                await asyncio.wait_for(self._check_now.wait(), pause)
                 pause = POLL_SECONDS_FIRST
             except TimeoutError:
                 pause = min(pause * 1.5, POLL_SECONDS_MAX)
-            self._look.clear()
+            self._check_now.clear()
             try:
                 await self._check(list(self._waiting))
             except TRANSIENT:
                 continue
             except ANY_DB_ERROR as error:
                 # Retrying will not help (a revoked privilege, a missing schema), so pending waits get the error.
-                self._tell(error)
+                self._fail_pending(error)
                 return
 
     async def _check(self, task_ids: list[int]) -> None:

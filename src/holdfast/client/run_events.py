@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 
-LOOK_SECONDS_FIRST = 0.05
-LOOK_SECONDS_MAX = 0.5
+POLL_SECONDS_FIRST = 0.05
+POLL_SECONDS_MAX = 0.5
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,19 +46,19 @@ async def run_events(engine: Engine, run_id: int, after: str = START) -> AsyncIt
     cursor.
     """
     names = await _node_names(engine, run_id)
-    cursor, ended_by, pause = after, "", LOOK_SECONDS_FIRST
+    cursor, ended_by, pause = after, "", POLL_SECONDS_FIRST
     while True:
         try:
             page = await run_events_after(engine.database, engine.tenant_id, run_id, cursor, ended_by=ended_by)
         except TRANSIENT:
-            await asyncio.sleep(LOOK_SECONDS_MAX)
+            await asyncio.sleep(POLL_SECONDS_MAX)
             continue
         for event in page.events:
             yield _named(event, names)
         cursor, ended_by = page.cursor, page.tail
         if page.is_end:
             return
-        pause = LOOK_SECONDS_FIRST if page.events else min(pause * 1.5, LOOK_SECONDS_MAX)
+        pause = POLL_SECONDS_FIRST if page.events else min(pause * 1.5, POLL_SECONDS_MAX)
         if page.is_all:
             await asyncio.sleep(pause)
 

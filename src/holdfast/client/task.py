@@ -33,8 +33,8 @@ class Task(msgspec.Struct, Generic[R], eq=False, gc=False):
 
     async def result(self, timeout: str | float | None = None) -> R:
         """Wait for the output. Raises `TaskFailed` if it failed or was canceled, `WaitTimeout` if it takes longer."""
-        found: Any = await self._client.result(self.task_id, timeout=timeout)
-        return found  # type: ignore[no-any-return]
+        output: Any = await self._client.result(self.task_id, timeout=timeout)
+        return output  # type: ignore[no-any-return]
 
     async def state(self) -> str:
         """Return the current state: `queued`, `running`, `retrying`, `completed`, `failed`, `canceled` …"""

@@ -50,29 +50,28 @@ async def submit_tasks(context: OperationContext, request: SubmitTasks) -> Submi
     bounds.valid_batch(len(request.inputs))
     if context.once is not None:
         await context.once.look(context.database)
-    engine, found = context.engine, await declared_action(context.engine, request.action)
-    given: dict[str, Any] = {
+    engine, action = context.engine, await declared_action(context.engine, request.action)
+    options: dict[str, Any] = {
         "queue": request.queue,
         "delay": request.delay,
         "priority": request.priority,
         "tags": tuple(request.tags) or None,
     }
-    bound = found.options(**{name: value for name, value in given.items() if value is not None})
-    queue = request.queue or found.queue
-    # Resolve names before the transaction opens: they are created in separate sessions.
-    lane_id = await engine.catalog.lane_id(context.tenant_id, bounds.valid_queue(queue), found.name)
-    await engine.catalog.policy_id(context.tenant_id, bound.policy(engine.policy_defaults))
+    bound = action.options(**{name: value for name, value in options.items() if value is not None})
+    # Names are stored in separate sessions, so this is done before the transaction opens.
+    await context.client.make_ready(bound)
+    queue = request.queue or action.queue
     async with context.database.transaction() as session:
         if context.once is not None:
             await context.once.begin(session)
         tasks = await context.client.enqueue_many(bound, request.inputs, connection=session)
         answer = SubmittedTasks(
-            task_ids=[task.task_id for task in tasks], action=found.name, queue=queue, state="queued"
+            task_ids=[task.task_id for task in tasks], action=action.name, queue=queue, state="queued"
         )
         if context.once is not None:
             await context.once.keep(session, answer)
     if not request.delay:
-        engine.notifier.notify(lanes=(lane_id,))
+        engine.notifier.notify(lanes=(await engine.catalog.lane_id(context.tenant_id, queue, action.name),))
     return answer
 
 

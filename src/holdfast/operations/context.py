@@ -72,7 +72,7 @@ def _require_text(request: msgspec.Struct) -> None:
 def _texts(value: object) -> Iterable[str]:
     if isinstance(value, str):
         return (value,)
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else ()
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else ()
 
 
 def _has_surrogate(text: str) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.core.identity.access import Access
 from holdfast.engine.datasets.declare import CommitView, GenerationView
+from holdfast.engine.use_cases import datasets as dataset_use_cases
 from holdfast.errors import Invalid
 from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import Request, operation
@@ -84,8 +85,13 @@ async def show_dataset(context: OperationContext, request: ShowDataset) -> Datas
 @operation("dataset.cutover", "POST /api/v1/datasets/{name}/versions/{version}/cutover", Access.OPERATOR)
 async def cut_over(context: OperationContext, request: CutOver) -> VersionChanged:
     """Switches readers to a version, atomically."""
-    is_changed = await context.client.datasets.cut_over(
-        request.name, request.version, force=request.force, reason=request.reason, actor=context.actor
+    is_changed = await dataset_use_cases.cut_over(
+        context.engine,
+        request.name,
+        request.version,
+        actor=context.actor,
+        reason=request.reason,
+        is_forced=request.force,
     )
     return VersionChanged(name=request.name, version=request.version, is_changed=is_changed, current=request.version)
 
@@ -93,8 +99,8 @@ async def cut_over(context: OperationContext, request: CutOver) -> VersionChange
 @operation("dataset.rollback", "POST /api/v1/datasets/{name}/versions/{version}/rollback", Access.OPERATOR)
 async def roll_back(context: OperationContext, request: RollBack) -> VersionChanged:
     """Takes a version out of use and cancels its unfinished tasks."""
-    shown = await context.client.datasets.roll_back(
-        request.name, request.version, keep=request.keep, reason=request.reason, actor=context.actor
+    shown = await dataset_use_cases.roll_back(
+        context.engine, request.name, request.version, actor=context.actor, reason=request.reason, is_kept=request.keep
     )
     return VersionChanged(name=request.name, version=request.version, current=shown)
 
@@ -102,7 +108,9 @@ async def roll_back(context: OperationContext, request: RollBack) -> VersionChan
 @operation("dataset.drop", "POST /api/v1/datasets/{name}/versions/{version}/drop", Access.OPERATOR)
 async def drop_version(context: OperationContext, request: DropVersion) -> VersionChanged:
     """Drops the tables of a version that is superseded, or was rolled back and kept."""
-    await context.client.datasets.drop(request.name, request.version, reason=request.reason, actor=context.actor)
+    await dataset_use_cases.drop(
+        context.engine, request.name, request.version, actor=context.actor, reason=request.reason
+    )
     return VersionChanged(name=request.name, version=request.version)
 
 

@@ -187,7 +187,7 @@ async def show_letter(context: OperationContext, request: DeadLetterRequest) -> 
 async def redrive_task(context: OperationContext, request: RedriveTask) -> TaskRedriven:
     """Runs a dead task again as a new generation, with a fresh retry budget."""
     number = bounds.task_number(request.task_id)
-    unknown, undone = _parted(await _repeats(context, number))
+    unknown, undone = _split_by_compensation(await _repeated_effects(context, number))
 
     def answer(done: Requeued) -> TaskRedriven:
         return TaskRedriven(
@@ -212,13 +212,13 @@ async def redrive_task(context: OperationContext, request: RedriveTask) -> TaskR
     return answer(done)
 
 
-def _parted(effects: list[EffectView]) -> tuple[list[EffectView], list[EffectView]]:
+def _split_by_compensation(effects: list[EffectView]) -> tuple[list[EffectView], list[EffectView]]:
     """Split effects into those that may repeat and those that were compensated."""
-    undone = [one for one in effects if one.compensated_by is not None]
-    return [one for one in effects if one.compensated_by is None], undone
+    undone = [effect for effect in effects if effect.compensated_by is not None]
+    return [effect for effect in effects if effect.compensated_by is None], undone
 
 
-async def _repeats(context: OperationContext, number: int) -> list[EffectView]:
+async def _repeated_effects(context: OperationContext, number: int) -> list[EffectView]:
     """Return the effects that a re-drive may repeat. A repeated request under the same key gets its first response."""
     if context.once is not None:
         await context.once.look(context.database)
@@ -263,8 +263,9 @@ async def redrive_group(context: OperationContext, request: RedriveGroup) -> Gro
 @operation("dead.plan_redrive", "GET /api/v1/dead/tasks/{task_id}/plan", Access.VIEWER, commands=("dead redrive",))
 async def plan_redrive(context: OperationContext, request: PlanRedrive) -> RedrivePlan:
     """Returns the effects that a re-drive of a task may repeat, and changes nothing."""
-    met = await dead_letter_commands.repeated_by(context.engine, context.tenant_id, bounds.task_number(request.task_id))
-    unknown, undone = _parted(met)
+    number = bounds.task_number(request.task_id)
+    effects = await dead_letter_commands.repeated_by(context.engine, context.tenant_id, number)
+    unknown, undone = _split_by_compensation(effects)
     return RedrivePlan(task_id=request.task_id, unknown_effects=unknown, undone_effects=undone)
 
 

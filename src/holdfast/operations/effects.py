@@ -8,8 +8,9 @@ from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
 from holdfast.engine.effects import authority, gate
 from holdfast.engine.effects.authority import AuthorityRule
-from holdfast.engine.effects.compensate import Compensation, compensate
+from holdfast.engine.effects.compensate import Compensation
 from holdfast.engine.effects.gate import EffectView
+from holdfast.engine.use_cases import tasks as task_use_cases
 from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, page_of, rows_of
@@ -119,17 +120,14 @@ async def compensate_effect(context: OperationContext, request: Compensate) -> C
     def answer(done: Compensation) -> Compensated:
         return Compensated(task_id=done.task_id, action=done.action, is_new=done.is_new)
 
-    done = await compensate(
-        context.database,
-        context.engine.catalog,
-        context.tenant_id,
+    done = await task_use_cases.compensate_effect(
+        context.engine,
         request.idempotency_key,
         actor=context.actor,
         reason=request.reason,
         once=context.once,
         answer=answer,
     )
-    context.engine.notifier.notify(lanes=() if done.lane_id is None else (done.lane_id,))
     return answer(done)
 
 

@@ -24,7 +24,7 @@ class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_of(
-    found: Explanation,
+    explanation: Explanation,
     *,
     task_id: str | UnsetType = UNSET,
     run_id: str | UnsetType = UNSET,
@@ -35,10 +35,10 @@ def why_of(
         task_id=task_id,
         run_id=run_id,
         node=node,
-        code=found.code,
-        headline=found.headline,
-        state=found.state,
-        checks=list(found.checks),
-        evidence=list(found.evidence),
-        moves=list(found.moves),
+        code=explanation.code,
+        headline=explanation.headline,
+        state=explanation.state,
+        checks=list(explanation.checks),
+        evidence=list(explanation.evidence),
+        moves=list(explanation.moves),
     )

@@ -47,8 +47,8 @@ async def list_flows(context: OperationContext, request: ListNames) -> FlowPage:
 @operation("flow.show", "GET /api/v1/flows/{name}", Access.VIEWER, commands=("flow show", "flow graph"))
 async def show_flow(context: OperationContext, request: OfFlow) -> FlowShown:
     """Shows one flow with its whole definition."""
-    found = await context.engine.catalog.flows.read(context.tenant_id, request.name, request.version)
-    return FlowShown(name=found.name, version=found.version, digest=found.digest(), definition=found.to_json())
+    flow = await context.engine.catalog.flows.read(context.tenant_id, request.name, request.version)
+    return FlowShown(name=flow.name, version=flow.version, digest=flow.digest(), definition=flow.to_json())
 
 
 OPERATIONS = (list_flows, show_flow)

@@ -38,36 +38,36 @@ class TimeLimit:
 
 async def ending_of(operation_client: OperationClient, task_id: str, timeout: str | float | None) -> TaskEnding:
     """Wait for the end of a task; raise `WaitTimeout` if it takes longer."""
-    patience, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
+    limit, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
-        wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
-        found = await operation_client.ask(
+        wait_seconds = min(wait_seconds_max, limit.next_wait_seconds)
+        ending = await operation_client.ask(
             tasks.await_task, tasks.AwaitTask(task_id=task_id, wait_seconds=wait_seconds)
         )
         wait_seconds_max = WAIT_SECONDS_MAX
-        if found.state != WAITING:
-            return found
-        if patience.is_over:
+        if ending.state != WAITING:
+            return ending
+        if limit.is_over:
             raise WaitTimeout(
-                f"Task {task_id} has not ended after {patience.seconds:g} s.",
+                f"Task {task_id} has not ended after {limit.seconds:g} s.",
                 advice=f"See `holdfast task why {task_id}`.",
             )
 
 
 async def end_of_run(operation_client: OperationClient, run_id: str, timeout: str | float | None) -> str:
     """Wait for the end of a run and return its state; raise `WaitTimeout` if it takes longer."""
-    patience, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
+    limit, wait_seconds_max = TimeLimit(timeout), FIRST_WAIT_SECONDS_MAX
     while True:
-        wait_seconds = min(wait_seconds_max, patience.next_wait_seconds)
-        found = await operation_client.ask(
+        wait_seconds = min(wait_seconds_max, limit.next_wait_seconds)
+        ending = await operation_client.ask(
             run_follow.await_run, run_follow.AwaitRun(run_id=run_id, wait_seconds=wait_seconds)
         )
         wait_seconds_max = WAIT_SECONDS_MAX
-        if found.state != WAITING:
-            return found.state
-        if patience.is_over:
+        if ending.state != WAITING:
+            return ending.state
+        if limit.is_over:
             raise WaitTimeout(
-                f"Run {run_id} has not ended after {patience.seconds:g} s.", advice=f"See `holdfast run why {run_id}`."
+                f"Run {run_id} has not ended after {limit.seconds:g} s.", advice=f"See `holdfast run why {run_id}`."
             )
 
 

@@ -58,8 +58,8 @@ class HttpClient:
         if self._http is not None:
             await self._http.aclose()
 
-    async def ask(self, operation: Operation[Q, A], asked: Q, *, key: str | None = None) -> A:
-        status, body = await self._send(operation, asked, key)
+    async def ask(self, operation: Operation[Q, A], request: Q, *, key: str | None = None) -> A:
+        status, body = await self._send(operation, request, key)
         if status >= 400:
             raise self._advised(error_of(status, body))
         try:
@@ -77,11 +77,11 @@ class HttpClient:
             )
         return error
 
-    async def _send(self, operation: Operation[Q, A], asked: Q, key: str | None) -> tuple[int, bytes]:
+    async def _send(self, operation: Operation[Q, A], request: Q, key: str | None) -> tuple[int, bytes]:
         import httpx
 
         assert self._http is not None, "the client is not open"
-        plain = _plain(asked)
+        plain = _plain(request)
         path = operation.path.format(**{name: _segment(plain.pop(name)) for name in operation.path_fields})
         headers = {} if key is None else {KEY_HEADER: key}
         timeout = httpx.Timeout(operation.seconds_max, connect=CONNECT_SECONDS)
@@ -108,16 +108,16 @@ class HttpClient:
         return answer.status_code, answer.content
 
 
-def _plain(asked: msgspec.Struct) -> dict[str, Any]:
+def _plain(request: msgspec.Struct) -> dict[str, Any]:
     """Return the request as plain values, without fields that have their default."""
     left_out = {
         field.name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        for field in msgspec.structs.fields(type(asked))
+        for field in msgspec.structs.fields(type(request))
         if not field.required
     }
     return {
         name: value
-        for name, value in msgspec.to_builtins(asked).items()
+        for name, value in msgspec.to_builtins(request).items()
         if name not in left_out or value != left_out[name]
     }
 
@@ -134,7 +134,7 @@ def _query(plain: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     pairs: list[tuple[str, str]] = []
     for name, value in plain.items():
         values = value if isinstance(value, list) else [value]
-        pairs += [(name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values]
+        pairs += [(name, str(item).lower() if isinstance(item, bool) else str(item)) for item in values]
     return tuple(pairs)
 
 

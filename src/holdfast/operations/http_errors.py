@@ -58,19 +58,19 @@ _RESERVED = {"type", "title", "status", "detail", "code", "category", "advice"}
 def error_of(status: int, body: bytes) -> HoldfastError:
     """Return the error that a response describes; the status decides if the body is no Holdfast problem document."""
     try:
-        told: Any = msgspec.json.decode(body)
+        problem: Any = msgspec.json.decode(body)
     except msgspec.DecodeError:
-        told = None
-    if not isinstance(told, dict) or not isinstance(told.get("code"), str):
+        problem = None
+    if not isinstance(problem, dict) or not isinstance(problem.get("code"), str):
         return _kind(status, "", "")(f"The server answered with status {status} and no reason.", code="strange_answer")
-    code, category = told["code"], str(told.get("category", ""))
-    fields = {str(name): value for name, value in told.items() if name not in _RESERVED}
+    code, category = problem["code"], str(problem.get("category", ""))
+    fields = {str(name): value for name, value in problem.items() if name not in _RESERVED}
     kind = _kind(status, category, code)
-    return kind(str(told.get("detail", "")), code=code, advice=str(told.get("advice", "")), **fields)
+    return kind(str(problem.get("detail", "")), code=code, advice=str(problem.get("advice", "")), **fields)
 
 
 def _kind(status: int, category: str, code: str) -> type[HoldfastError]:
     # A category may be that of the code; for these two statuses the status names the error class more precisely.
-    told = _BY_STATUS[status] if status in (404, 409) and category in ("validation", "state_transition") else None
-    known = _BY_CODE.get(code) or told or _BY_CATEGORY.get(category) or _BY_STATUS.get(status)
+    by_status = _BY_STATUS[status] if status in (404, 409) and category in ("validation", "state_transition") else None
+    known = _BY_CODE.get(code) or by_status or _BY_CATEGORY.get(category) or _BY_STATUS.get(status)
     return known or (Invalid if 400 <= status < 500 else HoldfastError)

@@ -135,7 +135,7 @@ def problems() -> dict[str, Any]:
 
 
 def _other_fields(operation: Operation[Any, Any]) -> list[msgspec.structs.FieldInfo]:
-    return [one for one in msgspec.structs.fields(operation.request) if one.name in operation.other_fields]
+    return [field for field in msgspec.structs.fields(operation.request) if field.name in operation.other_fields]
 
 
 def _path_parameters(operation: Operation[Any, Any]) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def _query_parameters(operation: Operation[Any, Any]) -> list[dict[str, Any]]:
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove null from a schema: a query parameter is left out instead."""
-    kinds = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else schema
 
 

@@ -51,6 +51,6 @@ def page_of(rows: Sequence[T], key: Callable[[T], str], after: str | None, limit
     return page, key(page[-1]) if page and begin + limit < len(rows) else None
 
 
-def words(given: Sequence[str]) -> list[str]:
+def words(texts: Sequence[str]) -> list[str]:
     """Split values that may be given one by one or separated by commas."""
-    return [word for text in given for word in text.split(",") if word]
+    return [word for text in texts for word in text.split(",") if word]

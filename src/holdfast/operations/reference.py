@@ -30,9 +30,9 @@ def reference() -> str:
     """Return the reference page of the operator's API."""
     known = document()["components"]["schemas"]
     parts = [HEAD]
-    for noun, found in groupby(OPERATIONS, key=lambda operation: operation.path.split("/")[3]):
+    for noun, operations in groupby(OPERATIONS, key=lambda operation: operation.path.split("/")[3]):
         parts.append(f"## {noun}\n")
-        parts += [_operation(operation, known) for operation in found]
+        parts += [_operation(operation, known) for operation in operations]
     return "\n".join(parts)
 
 
@@ -46,9 +46,9 @@ def _operation(operation: Operation[Any, Any], known: dict[str, Any]) -> str:
     commands = ", ".join(f"`holdfast {command}`" for command in operation.commands) or "completion in a shell"
     whom = f"For {operation.access.value}s; answers {operation.status}{key}{also}. Used by {commands}."
     lines = [f"### {operation.method} {operation.path}\n", f"{operation.summary} {whom}\n"]
-    fields = [one for one in msgspec.structs.fields(operation.request) if one.name in operation.other_fields]
+    fields = [field for field in msgspec.structs.fields(operation.request) if field.name in operation.other_fields]
     if fields:
-        shown = ", ".join(f"`{one.name}`{'*' if one.required else ''}" for one in fields)
+        shown = ", ".join(f"`{field.name}`{'*' if field.required else ''}" for field in fields)
         note = (operation.request.__doc__ or "").strip()
         lines.append(f"Takes {shown}.{f' {note}' if note and note != 'Nothing to say.' else ''}\n")
     answer = known.get(getattr(operation.answer, "__name__", ""), {})

@@ -29,14 +29,14 @@ class RetryingClient:
     def __init__(
         self,
         operation_client: OperationClient,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         timeout: str | float | None = None,
         *,
         has_answered: bool = False,
     ) -> None:
         self._operation_client = operation_client
-        self._tell = tell
-        self._patience = TimeLimit(timeout)
+        self._report = report
+        self._limit = TimeLimit(timeout)
         self._has_answered = has_answered
         self._is_away = False
 
@@ -58,9 +58,9 @@ class RetryingClient:
                 if not self._has_answered or not _may_come_back(error):
                     raise
                 self._begin_absence(error)
-                if self._patience.is_over:
-                    raise WaitTimeout(f"Nobody answered any more: {_said(error)}", advice="Ask again later.") from error
-                await asyncio.sleep(min(PAUSE_SECONDS, self._patience.next_wait_seconds))
+                if self._limit.is_over:
+                    raise WaitTimeout(f"Still no answer: {_describe(error)}", advice="Ask again later.") from error
+                await asyncio.sleep(min(PAUSE_SECONDS, self._limit.next_wait_seconds))
             else:
                 self._end_absence()
                 return answer
@@ -68,13 +68,13 @@ class RetryingClient:
     def _begin_absence(self, error: Exception) -> None:
         if not self._is_away:
             self._is_away = True
-            self._tell(f"{_said(error)} Waiting for it to come back.")
+            self._report(f"{_describe(error)} Waiting for it to come back.")
 
     def _end_absence(self) -> None:
         self._has_answered = True
         if self._is_away:
             self._is_away = False
-            self._tell("It is back; going on.")
+            self._report("It is back; going on.")
 
 
 def _may_come_back(error: Exception) -> bool:
@@ -84,5 +84,5 @@ def _may_come_back(error: Exception) -> bool:
     return not (isinstance(error, HoldfastError) and (error.code == "client_closed" or error.fields.get("is_lasting")))
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return error.detail if isinstance(error, HoldfastError) else f"{str(error) or type(error).__name__}."

@@ -19,7 +19,7 @@ from holdfast.operations.operation import Request, operation
 from holdfast.operations.runs import OfRun, RunStateView
 from holdfast.operations.tasks import WAIT_SECONDS_MAX, WAITING, bounded_wait
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class AwaitRun(Request, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ async def read_run_events(context: OperationContext, request: ReadRunEvents) -> 
         if page.events or page.is_end or time.monotonic() >= enough_at:
             break
         if page.is_all:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
     events = await named_events(context.engine, number, page.events)
     return RunEvents(events=events, next=after, ended_by=ended_by, is_end=page.is_end)
 

@@ -6,18 +6,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.runs import copy_run
 from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
 from holdfast.engine.effects.gate import EffectView
-from holdfast.engine.lifecycle.runs import commands as run_commands
+from holdfast.engine.lifecycle.runs.commands import PlannedRetry
 from holdfast.engine.lifecycle.runs.redrive import Redriven
 from holdfast.engine.lifecycle.runs.start import RunOptions
-from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries import runs
 from holdfast.engine.queries.pages import moment_of, younger
 from holdfast.engine.queries.runs import RunListRow, RunView, read_run
 from holdfast.engine.queries.status import NEW, run_state
+from holdfast.engine.use_cases import runs as run_use_cases
 from holdfast.errors import Conflict, Invalid
 from holdfast.operations.context import OperationContext
 from holdfast.operations.explanation import ExplanationView, why_of
@@ -166,7 +165,6 @@ async def list_runs(context: OperationContext, request: ListRuns) -> RunListPage
 )
 async def start_run(context: OperationContext, request: StartRun) -> RunStateView:
     """Starts a run of a flow, or a copy of another run."""
-    client = context.client
     options = RunOptions(
         max_active=_positive(request.max_active),
         priority=None if request.priority is None else bounds.valid_priority(request.priority),
@@ -180,16 +178,18 @@ async def start_run(context: OperationContext, request: StartRun) -> RunStateVie
                 code="invalid_start",
                 advice="Leave the version out, or start the flow by its name.",
             )
-        run = await copy_run(client, bounds.run_number(request.clone), request.input, options)
+        run_id = await run_use_cases.copy_run(context.engine, bounds.run_number(request.clone), request.input, options)
     elif request.flow is not None and request.clone is None:
-        run = await client.start_by_name(request.flow, request.input, version=request.version, options=options)
+        run_id = await run_use_cases.start_declared(
+            context.engine, request.flow, request.input, options, version=request.version
+        )
     else:
         raise Invalid("Name a flow, or a run to clone.", code="invalid_start", advice="Give `flow` or `clone`.")
     state = NEW
     if request.key is not None:
         # With a key, this may be a run that was started before.
-        state = await run_state(context.database, context.tenant_id, bounds.run_number(run.run_id))
-    return RunStateView(run_id=run.run_id, state=state)
+        state = await run_state(context.database, context.tenant_id, run_id)
+    return RunStateView(run_id=str(run_id), state=state)
 
 
 def _positive(count: int | None) -> int | None:
@@ -207,8 +207,8 @@ async def show_run(context: OperationContext, request: OfRun) -> RunView:
 @operation("run.why", "GET /api/v1/runs/{run_id}/why", Access.VIEWER)
 async def why_run(context: OperationContext, request: ExplainRun) -> ExplanationView:
     """Explains why a run, or a node of it, is in its state."""
-    found = await context.client.run(request.run_id).why(request.node)
-    return why_of(found, run_id=request.run_id, node=msgspec.UNSET if request.node is None else request.node)
+    explanation = await context.client.run(request.run_id).why(request.node)
+    return why_of(explanation, run_id=request.run_id, node=msgspec.UNSET if request.node is None else request.node)
 
 
 @operation("run.graph", "GET /api/v1/runs/{run_id}/graph", Access.VIEWER)
@@ -256,10 +256,8 @@ async def retry_run(context: OperationContext, request: RetryRun) -> RunRetried:
             undone_effects=plan.undone_effects,
         )
 
-    done = await run_commands.retry_run(
-        context.database,
-        context.engine.catalog,
-        context.tenant_id,
+    done = await run_use_cases.retry_run(
+        context.engine,
         bounds.run_number(request.run_id),
         actor=context.actor,
         reason=request.reason,
@@ -267,11 +265,10 @@ async def retry_run(context: OperationContext, request: RetryRun) -> RunRetried:
         once=context.once,
         answer=answer,
     )
-    await publish_and_propagate(context.engine, done.notifications)
     return answer(done)
 
 
-async def _planned(context: OperationContext, request: RetryRun) -> run_commands.PlannedRetry:
+async def _planned(context: OperationContext, request: RetryRun) -> PlannedRetry:
     """Return what would run again. A repeated request under the same key gets its first response."""
     if context.once is not None:
         await context.once.look(context.database)
@@ -299,25 +296,29 @@ async def plan_retry(context: OperationContext, request: PlanRetry) -> RetryPlan
 @operation("run.cancel", "POST /api/v1/runs/{run_id}/cancel", Access.OPERATOR, status=202)
 async def cancel_run(context: OperationContext, request: SteerRun) -> RunStateView:
     """Cancels a run: no more nodes start, waiting nodes end, running ones are asked to stop."""
-    run = context.client.run(request.run_id)
-    await run.cancel(request.reason, actor=context.actor)
-    return RunStateView(run_id=request.run_id, state=(await run.show()).state)
+    number = bounds.run_number(request.run_id)
+    await run_use_cases.cancel_run(context.engine, number, actor=context.actor, reason=request.reason)
+    return await _state_after(context, request.run_id)
 
 
 @operation("run.pause", "POST /api/v1/runs/{run_id}/pause", Access.OPERATOR)
 async def pause_run(context: OperationContext, request: SteerRun) -> RunStateView:
     """Pauses a run: no more nodes start until it is resumed."""
-    run = context.client.run(request.run_id)
-    await run.pause(request.reason, actor=context.actor)
-    return RunStateView(run_id=request.run_id, state=(await run.show()).state)
+    number = bounds.run_number(request.run_id)
+    await run_use_cases.pause_run(context.engine, number, actor=context.actor, reason=request.reason)
+    return await _state_after(context, request.run_id)
 
 
 @operation("run.resume", "POST /api/v1/runs/{run_id}/resume", Access.OPERATOR)
 async def resume_run(context: OperationContext, request: SteerRun) -> RunStateView:
     """Resumes a paused run."""
-    run = context.client.run(request.run_id)
-    await run.resume(request.reason, actor=context.actor)
-    return RunStateView(run_id=request.run_id, state=(await run.show()).state)
+    number = bounds.run_number(request.run_id)
+    await run_use_cases.resume_run(context.engine, number, actor=context.actor, reason=request.reason)
+    return await _state_after(context, request.run_id)
+
+
+async def _state_after(context: OperationContext, run_id: str) -> RunStateView:
+    return RunStateView(run_id=run_id, state=(await context.client.run(run_id).show()).state)
 
 
 OPERATIONS = (

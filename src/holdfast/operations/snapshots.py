@@ -83,9 +83,9 @@ async def snapshot_task(context: OperationContext, request: ReadSnapshot) -> Tas
     number = bounds.task_number(request.task_id)
     also = None if request.effect is None or request.key is None else (request.effect, request.key)
     here = (context.database, context.engine.catalog, context.tenant_id, number)
-    found = await task_snapshot.capture(*here, attempt=request.attempt, also=also)
+    captured = await task_snapshot.capture(*here, attempt=request.attempt, also=also)
     recorded = None
-    if (end := found.recorded) is not None:
+    if (end := captured.recorded) is not None:
         recorded = RecordedEnd(
             attempt=end.attempt,
             state=end.state,
@@ -96,17 +96,18 @@ async def snapshot_task(context: OperationContext, request: ReadSnapshot) -> Tas
             output=json_codec.NULL if end.output is None else msgspec.Raw(end.output),
         )
     return TaskSnapshot(
-        task_id=str(found.task_id),
-        run_id=None if found.run_id is None else str(found.run_id),
-        action=found.lane.action,
-        queue=found.lane.queue,
-        tenant=found.lane.tenant,
-        tags=list(found.tags),
-        input=msgspec.Raw(found.input),
+        task_id=str(captured.task_id),
+        run_id=None if captured.run_id is None else str(captured.run_id),
+        action=captured.lane.action,
+        queue=captured.lane.queue,
+        tenant=captured.lane.tenant,
+        tags=list(captured.tags),
+        input=msgspec.Raw(captured.input),
         recorded=recorded,
-        receipts=[_receipt(one) for one in found.receipts],
+        receipts=[_receipt(receipt) for receipt in captured.receipts],
         steps=[
-            RecordedStep(name=one.name, digest=one.digest.hex(), output=msgspec.Raw(one.output)) for one in found.steps
+            RecordedStep(name=step.name, digest=step.digest.hex(), output=msgspec.Raw(step.output))
+            for step in captured.steps
         ],
     )
 
@@ -141,19 +142,19 @@ def captured_of(snapshot: TaskSnapshot) -> Captured:
         recorded=recorded,
         receipts=tuple(
             Receipt(
-                task_id=one.task_id,
-                effect=one.effect,
-                user_key=one.user_key,
-                ordinal=one.ordinal,
-                digest=bytes.fromhex(one.digest),
-                state=one.state,
-                receipt=bytes(one.receipt) if one.state == "done" else None,
-                code=one.code,
-                message=one.message,
+                task_id=recorded_receipt.task_id,
+                effect=recorded_receipt.effect,
+                user_key=recorded_receipt.user_key,
+                ordinal=recorded_receipt.ordinal,
+                digest=bytes.fromhex(recorded_receipt.digest),
+                state=recorded_receipt.state,
+                receipt=bytes(recorded_receipt.receipt) if recorded_receipt.state == "done" else None,
+                code=recorded_receipt.code,
+                message=recorded_receipt.message,
             )
-            for one in snapshot.receipts
+            for recorded_receipt in snapshot.receipts
         ),
-        steps=tuple(StoredStep(one.name, bytes.fromhex(one.digest), bytes(one.output)) for one in snapshot.steps),
+        steps=tuple(StoredStep(step.name, bytes.fromhex(step.digest), bytes(step.output)) for step in snapshot.steps),
     )
 
 

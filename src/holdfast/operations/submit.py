@@ -58,13 +58,13 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 )
 async def submit_task(context: OperationContext, request: SubmitTask) -> Submitted:
     """Submits one task."""
-    return await hand_in(context.client, await declared_action(context.engine, request.action), request)
+    return await submit_action(context.client, await declared_action(context.engine, request.action), request)
 
 
-async def hand_in(client: Client, action: Action[..., Any], request: SubmitTask) -> Submitted:
+async def submit_action(client: Client, action: Action[..., Any], request: SubmitTask) -> Submitted:
     """Submit one task of an action that is known from code or from a worker's declaration."""
-    given = {"queue": request.queue, "key": request.key, "delay": request.delay, "priority": request.priority}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    requested = {"queue": request.queue, "key": request.key, "delay": request.delay, "priority": request.priority}
+    options: dict[str, Any] = {name: value for name, value in requested.items() if value is not None}
     task = await client.submit(action.options(**options, tags=tuple(request.tags)), request.input)
     state = await _state_of(client.engine, int(task.task_id), request.key)
     return Submitted(task_id=task.task_id, action=action.name, queue=request.queue or action.queue, state=state)

@@ -8,14 +8,13 @@ from holdfast.codec import json_codec
 from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
 from holdfast.engine.lifecycle.dead_letters.requeue import Requeued
-from holdfast.engine.lifecycle.tasks.retry import retry
-from holdfast.engine.publish import publish_and_propagate
 from holdfast.engine.queries import task_detail
 from holdfast.engine.queries import tasks as listing
 from holdfast.engine.queries.explain_run import why
 from holdfast.engine.queries.pages import valid_limit
 from holdfast.engine.queries.task_detail import AttemptNote, TaskView
 from holdfast.engine.queries.tasks import TaskCursor, TaskRow
+from holdfast.engine.use_cases import tasks as task_use_cases
 from holdfast.errors import Invalid, WaitTimeout
 from holdfast.operations.context import OperationContext
 from holdfast.operations.explanation import ExplanationView, why_of
@@ -150,26 +149,23 @@ async def retry_task(context: OperationContext, request: SteerTask) -> Retried:
     def answer(done: Requeued) -> Retried:
         return Retried(task_id=str(done.task_id), attempt=done.attempt, status="queued")
 
-    engine, number = context.engine, bounds.task_number(request.task_id)
-    done = await retry(
-        engine.database,
-        engine.catalog,
-        context.tenant_id,
-        number,
+    done = await task_use_cases.retry_task(
+        context.engine,
+        bounds.task_number(request.task_id),
         actor=context.actor,
         reason=request.reason,
         once=context.once,
         answer=answer,
     )
-    await publish_and_propagate(engine, done.notifications)
     return answer(done)
 
 
 @operation("task.cancel", "POST /api/v1/tasks/{task_id}/cancel", Access.OPERATOR, status=202)
 async def cancel_task(context: OperationContext, request: SteerTask) -> TaskStateView:
     """Cancels a task: at once if it waits, else by asking it to stop."""
-    state = await context.client.cancel(request.task_id, reason=request.reason, actor=context.actor)
-    return TaskStateView(task_id=str(bounds.task_number(request.task_id)), state=state)
+    number = bounds.task_number(request.task_id)
+    state = await task_use_cases.cancel_task(context.engine, number, actor=context.actor, reason=request.reason)
+    return TaskStateView(task_id=str(number), state=state)
 
 
 @operation(
@@ -197,7 +193,7 @@ async def read_logs(context: OperationContext, request: ReadLogs) -> Logs:
     """Reads the log lines and the progress of a task's attempts."""
     number = bounds.task_number(request.task_id)
     state = (await why(context.database, context.engine.catalog, context.tenant_id, number)).state
-    after = (0, 0) if request.after is None else _place(request.after)
+    after = (0, 0) if request.after is None else _log_position(request.after)
     notes = await task_detail.read_notes(
         context.database,
         context.tenant_id,
@@ -206,8 +202,8 @@ async def read_logs(context: OperationContext, request: ReadLogs) -> Logs:
         after=after,
         limit=valid_limit(request.limit),
     )
-    place = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else request.after
-    return Logs(state=state, notes=notes, next=place, is_all=len(notes) < request.limit)
+    following = f"{notes[-1].attempt}:{notes[-1].seq}" if notes else request.after
+    return Logs(state=state, notes=notes, next=following, is_all=len(notes) < request.limit)
 
 
 def bounded_wait(seconds: float) -> float:
@@ -215,10 +211,10 @@ def bounded_wait(seconds: float) -> float:
     return min(max(WAIT_SECONDS_MIN, seconds), WAIT_SECONDS_MAX)
 
 
-def _place(text: str) -> tuple[int, int]:
+def _log_position(text: str) -> tuple[int, int]:
     attempt, _, seq = text.partition(":")
     if not (attempt.isascii() and attempt.isdigit() and seq.isascii() and seq.isdigit() and len(text) <= 28):
-        raise Invalid(f"{text[:80]!r} is not a place in a log.", code="invalid_cursor", advice="Begin at the start.")
+        raise Invalid(f"{text[:80]!r} is not a position in a log.", code="invalid_cursor", advice="Begin at the start.")
     return int(attempt), int(seq)
 
 

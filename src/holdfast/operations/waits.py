@@ -6,15 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.codec import json_codec
 from holdfast.core.identity.access import Access
 from holdfast.core.values import bounds
-from holdfast.engine.lifecycle.runs.approvals import answer_approval
-from holdfast.engine.lifecycle.runs.signals import Sent, send_by_hand
-from holdfast.engine.publish import publish_and_propagate
+from holdfast.engine.lifecycle.runs.signals import Sent
 from holdfast.engine.queries import waiting
 from holdfast.engine.queries.runs import show_run
 from holdfast.engine.queries.waiting import WaitView
+from holdfast.engine.use_cases import runs as run_use_cases
 from holdfast.operations.context import OperationContext
 from holdfast.operations.operation import KeyUse, Request, operation
 from holdfast.operations.paging import PAGE, Limit, next_of, rows_of
@@ -94,16 +92,17 @@ async def reject_node(context: OperationContext, request: RejectNode) -> NodeAns
 
 
 async def _answer(context: OperationContext, run_id: str, node: str, *, is_given: bool, reason: str) -> NodeAnswered:
-    number = bounds.run_number(run_id)
-    where = (context.database, context.engine.catalog, context.tenant_id)
-    done = await answer_approval(*where, number, node, is_given=is_given, actor=context.actor, reason=reason)
-    await publish_and_propagate(context.engine, done.notifications)
+    engine, number = context.engine, bounds.run_number(run_id)
+    done = await run_use_cases.answer_approval(
+        engine, number, node, is_given=is_given, actor=context.actor, reason=reason
+    )
+    run = await show_run(engine.database, engine.catalog, engine.tenant_id, number)
     return NodeAnswered(
         run_id=run_id,
         node=node,
         answer="approved" if is_given else "rejected",
         is_early=done.is_early,
-        state=(await show_run(*where, number)).state,
+        state=run.state,
     )
 
 
@@ -117,21 +116,16 @@ async def _answer(context: OperationContext, run_id: str, node: str, *, is_given
 )
 async def send_signal(context: OperationContext, request: SendSignal) -> Sent:
     """Sends an event to runs that wait for it or will wait for it, or to one of them."""
-    wait_key = bounds.valid_key(request.name if request.key is None else f"{request.name}:{request.key}")
-    bytes_max = context.engine.settings.limits.input_bytes_max
-    sent, notifications = await send_by_hand(
-        context.database,
-        context.engine.catalog,
-        context.tenant_id,
-        wait_key,
-        json_codec.encode(request.data, bytes_max=bytes_max, what="input"),
+    return await run_use_cases.send_operator_signal(
+        context.engine,
+        request.name,
+        request.data,
+        key=request.key,
         run_id=None if request.run_id is None else bounds.run_number(request.run_id),
         actor=context.actor,
         reason=request.reason,
         once=context.once,
     )
-    await publish_and_propagate(context.engine, notifications)
-    return sent
 
 
 OPERATIONS = (list_waits, approve_node, reject_node, send_signal)

@@ -118,8 +118,8 @@ async def list_actions(context: OperationContext, request: ListNames) -> ActionP
 @operation("action.show", "GET /api/v1/actions/{name}", Access.VIEWER)
 async def show_action(context: OperationContext, request: NameRequest) -> ActionView:
     """Shows one action and its whole retry policy."""
-    if found := await workers.list_actions(context.database, context.tenant_id, name=request.name):
-        return found[0]
+    if actions := await workers.list_actions(context.database, context.tenant_id, name=request.name):
+        return actions[0]
     names = [row.name for row in await workers.list_actions(context.database, context.tenant_id)]
     near = get_close_matches(request.name, names, n=1)
     raise NotFound(

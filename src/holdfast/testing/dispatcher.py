@@ -28,7 +28,7 @@ from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue, enqueue_in, intern
 from holdfast.engine.lifecycle.tasks.heartbeat import Beat, heartbeat
 from holdfast.engine.lifecycle.tasks.reap import OVERDUE_SECONDS, reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
@@ -129,7 +129,11 @@ class Dispatcher:
         bytes_max = self.engine.settings.limits.input_bytes_max
         encoded = [json_codec.encode(dict(one), bytes_max=bytes_max, what="input") for one in inputs]
         keys = None if task.key is None else [task.key]
-        accepted = await enqueue(self.engine.database, self.engine.catalog, order, encoded, keys=keys, session=session)
+        interned = await intern(self.engine.catalog, order)
+        if session is None:
+            accepted = await enqueue(self.engine, interned, encoded, keys=keys)
+        else:
+            accepted = await enqueue_in(session, self.engine.catalog, interned, encoded, keys=keys)
         return [Enqueued(str(task_id), accepted.is_new) for task_id in accepted.task_ids]
 
     async def worker_id(self, worker: str = "first") -> int:

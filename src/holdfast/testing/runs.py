@@ -14,12 +14,12 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.core.tasks.states import ENDS
 from holdfast.engine.lifecycle.runs import commands as run_commands
 from holdfast.engine.lifecycle.runs import pause
-from holdfast.engine.lifecycle.runs.approvals import answer_approval
 from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once, run_output
 from holdfast.engine.lifecycle.runs.items import move_items_once
-from holdfast.engine.lifecycle.runs.signals import deliver_once, expire_waits_once, send_signal
+from holdfast.engine.lifecycle.runs.signals import deliver_once, expire_waits_once
 from holdfast.engine.lifecycle.runs.start import RunOptions, snapshot_of, start_runs
 from holdfast.engine.publish import publish_and_propagate
+from holdfast.engine.use_cases import runs as run_use_cases
 from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.sql.flows import run_commands as run_commands_sql
 from holdfast.store.sql.flows import runs as runs_sql
@@ -92,62 +92,35 @@ class Runs:
 
     async def retry(self, run_id: str, *, only: str | None = None, reason: str = "", actor: str = "test") -> list[str]:
         """Run again what failed, or one node; return the nodes that were reset."""
-        done = await run_commands.retry_run(
-            self._engine.database,
-            self._engine.catalog,
-            self._engine.tenant_id,
-            int(run_id),
-            actor=actor,
-            reason=reason,
-            only=only,
-        )
-        await publish_and_propagate(self._engine, done.notifications)
+        done = await run_use_cases.retry_run(self._engine, int(run_id), actor=actor, reason=reason, only=only)
         return done.reset
 
     async def cancel(self, run_id: str, *, reason: str = "", actor: str = "test", grace_seconds: float = 10.0) -> None:
         """Cancel a run."""
-        engine = self._engine
-        notifications = await run_commands.cancel_run(
-            engine.database,
-            engine.catalog,
-            self._engine.tenant_id,
-            int(run_id),
-            actor=actor,
-            reason=reason,
-            grace_seconds=grace_seconds,
+        await run_use_cases.cancel_run(
+            self._engine, int(run_id), actor=actor, reason=reason, grace_seconds=grace_seconds
         )
-        await publish_and_propagate(engine, notifications)
 
     async def pause(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Pause a run: no more nodes are released."""
-        await pause.pause_run(self._engine.database, self._engine.tenant_id, int(run_id), actor=actor, reason=reason)
+        await run_use_cases.pause_run(self._engine, int(run_id), actor=actor, reason=reason)
 
     async def resume(self, run_id: str, *, reason: str = "", actor: str = "test") -> None:
         """Resume a paused run."""
-        engine = self._engine
-        notifications = await pause.resume_run(
-            engine.database, engine.catalog, engine.tenant_id, int(run_id), actor=actor, reason=reason
-        )
-        await publish_and_propagate(engine, notifications)
+        await run_use_cases.resume_run(self._engine, int(run_id), actor=actor, reason=reason)
 
     async def signal(self, name: str, payload: Any = None, *, run_id: str | None = None, actor: str = "test") -> None:
         """Send an event to runs."""
-        engine = self._engine
-        encoded = json_codec.encode(payload, bytes_max=BYTES_MAX, what="input")
         number = None if run_id is None else int(run_id)
-        notifications = await send_signal(
-            engine.database, engine.catalog, engine.tenant_id, name, encoded, run_id=number, actor=actor
-        )
-        await publish_and_propagate(engine, notifications)
+        await run_use_cases.send_signal(self._engine, name, payload, run_id=number, actor=actor)
 
     async def answer(
         self, run_id: str, node: str, *, is_given: bool = True, reason: str = "", actor: str = "test"
     ) -> None:
         """Approve or reject a node."""
-        engine = self._engine
-        where = (engine.database, engine.catalog, engine.tenant_id, int(run_id), node)
-        done = await answer_approval(*where, is_given=is_given, actor=actor, reason=reason)
-        await publish_and_propagate(engine, done.notifications)
+        await run_use_cases.answer_approval(
+            self._engine, int(run_id), node, is_given=is_given, actor=actor, reason=reason
+        )
 
     async def repair_once(self, *, grace_seconds: float = 10.0) -> None:
         """Run one pass of the maintenance loops for runs."""

@@ -19,7 +19,7 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.audit import list_audit, verify_audit
 from holdfast.engine.lifecycle.tasks import cancel as cancel_verb
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue, intern
 from holdfast.engine.lifecycle.tasks.heartbeat import heartbeat
 from holdfast.engine.lifecycle.tasks.reap import lose_workers_once
 from holdfast.engine.lifecycle.tasks.retry import retry
@@ -127,7 +127,7 @@ async def a_key_belongs_to_its_tenant(stage: Stage) -> None:
     await another_tenant(stage)
     task = await stage.dispatcher.enqueue(a_task(key="order-1"))
     order = EnqueueOrder(tenant_id=OTHER_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
-    accepted = await enqueue(stage.engine.database, stage.engine.catalog, order, [b"{}"], keys=["order-1"])
+    accepted = await enqueue(stage.engine, await intern(stage.engine.catalog, order), [b"{}"], keys=["order-1"])
     assert [task.task_id] != [str(task_id) for task_id in accepted.task_ids]
     assert len(accepted.task_ids) == 1
 

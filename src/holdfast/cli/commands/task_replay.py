@@ -98,7 +98,7 @@ def _prepare(
         datasets=app.datasets,
         sends=sends,
         runs_steps=runs_steps,
-        look=look,
+        find_receipts=look,
         output_bytes_max=settings.limits.output_bytes_max,
     )
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.engine.audit import Change, audit
 from holdfast.engine.idempotency import IdempotentRequest
-from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import EnqueueOrder, InternedOrder, enqueue_in, intern
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database
@@ -46,8 +46,8 @@ async def compensate(
     """
     if once is not None:
         await once.look(database)
-    found = _checked(await effects_sql.lock_compensation(database, tenant_id, key), key)
-    order = await _order(catalog, tenant_id, found)
+    found = await database.fetchrow(_LOCK_COMPENSATION, tenant_id, key)
+    order = await _interned_order(catalog, tenant_id, _checked(found, key))
     async with database.transaction() as session:
         if once is not None:
             await once.begin(session)
@@ -59,7 +59,7 @@ async def compensate(
                 await once.keep(session, answer(done))
             return done
         keys = [f"compensate:{key}"]
-        accepted = await enqueue(database, catalog, order, [_input(found, key)], keys=keys, session=session)
+        accepted = await enqueue_in(session, catalog, order, [_input(found, key)], keys=keys)
         [number] = accepted.task_ids
         await effects_sql.keep_compensation(session, tenant_id, key, number, actor, reason)
         undone = {"task_id": str(number), "action": found.compensation}
@@ -88,9 +88,8 @@ def _checked(found: effects_sql.LockCompensationRow | None, key: str) -> effects
     return found
 
 
-async def _order(catalog: Catalog, tenant_id: int, found: effects_sql.LockCompensationRow) -> EnqueueOrder:
-    action = found.compensation
-    assert action is not None, "_checked refused it otherwise"
+async def _interned_order(catalog: Catalog, tenant_id: int, found: Any) -> InternedOrder:
+    action = found["compensation"]
     declared = await catalog.declared(tenant_id, action)
     if declared is None:
         raise NotFound(
@@ -98,16 +97,14 @@ async def _order(catalog: Catalog, tenant_id: int, found: effects_sql.LockCompen
             code="action_not_found",
             advice="Start a worker that has it.",
         )
-    # Resolve the names before the transaction begins: `enqueue` resolves unknown names in sessions of its own.
-    await catalog.lane_id(tenant_id, declared.queue, action)
-    await catalog.policy_id(tenant_id, declared.policy)
-    return EnqueueOrder(
+    order = EnqueueOrder(
         tenant_id=tenant_id,
         queue=declared.queue,
         action=action,
         policy=declared.policy,
         priority=declared.priority,
     )
+    return await intern(catalog, order)
 
 
 def _input(found: effects_sql.LockCompensationRow, key: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.codec import json_codec
 from holdfast.engine.engine import Engine
-from holdfast.engine.lifecycle.tasks.enqueue import AcceptedBatch, EnqueueOrder, enqueue
+from holdfast.engine.lifecycle.tasks.enqueue import AcceptedBatch, EnqueueOrder, enqueue, intern
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.catalog import Lane
 from holdfast.store.sql.queries import explain as explain_sql
@@ -52,8 +52,7 @@ async def copy_task(
     bytes_max = engine.settings.limits.input_bytes_max
     encoded = json_codec.encode({**json_codec.decode(row.input), **changed}, bytes_max=bytes_max, what="input")
     keys = None if options.key is None else [options.key]
-    accepted = await enqueue(engine.database, engine.catalog, order, [encoded], keys=keys)
-    engine.notifier.notify(lanes=(accepted.lane_id,))
+    accepted = await enqueue(engine, await intern(engine.catalog, order), [encoded], keys=keys)
     await engine.catalog.learn([accepted.lane_id], ())
     return accepted, engine.catalog.lane(accepted.lane_id)
 

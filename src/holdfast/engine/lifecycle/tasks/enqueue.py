@@ -1,4 +1,4 @@
-"""Enqueue tasks, singly or in batches, in an own transaction or the caller's.
+"""Enqueue tasks, singly or in batches: `enqueue` in a transaction of its own, `enqueue_in` in the caller's.
 
 An accepted task is a committed row and is never lost. Without a key, a broken connection leaves the outcome unknown,
 and the error says so. With a key, the same call repeated returns the same task.
@@ -7,15 +7,22 @@ and the error says so. With a key, the same call repeated returns the same task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias
+
+import msgspec
 
 from holdfast.core.tasks.retry import RetryPolicy
+from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict, Unavailable
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Database, Session
 from holdfast.store.sql.tasks import enqueue as enqueue_sql
 
+_BATCH = 1_000
 _REPEATS_MAX = 3
 _LINES_BYTES_MAX = 1_000_000
 """Larger inputs are few, and joining them into one text would copy them once more."""
@@ -46,13 +53,53 @@ class InternedOrder:
     tags: list[str] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedBatch:
+class AcceptedBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Task ids in the order of the inputs, and the lane to notify."""
 
     task_ids: list[int]
     lane_id: int
     is_new: bool = True
+
+
+class InputBatches:
+    """More inputs than one statement takes. Batches are encoded one by one, each while the previous one is stored."""
+
+    def __init__(
+        self, batches: Iterator[list[Mapping[str, Any]]], encode: Callable[[list[Mapping[str, Any]]], list[bytes]]
+    ) -> None:
+        self._first = next(batches, [])
+        self._second = next(batches, [])
+        self._rest = batches
+        self._encode = encode
+
+    @classmethod
+    def of(
+        cls, inputs: Iterable[Mapping[str, Any]], encode: Callable[[list[Mapping[str, Any]]], list[bytes]]
+    ) -> InputBatches | list[bytes]:
+        """Return the encoded inputs if they are one batch, else the batches; `encode` refuses invalid inputs."""
+        batches = cls(_batches(inputs), encode)
+        return batches if batches._second else encode(batches._first)
+
+    def __len__(self) -> int:
+        """Return how many inputs are known before the first batch is stored. The total is known only at the end."""
+        return len(self._first) + len(self._second)
+
+    def encoded(self, spend: Callable[[list[Mapping[str, Any]]], object]) -> Iterator[list[bytes]]:
+        """Yield the encoded batches. `spend` counts those that the length does not include, and refuses too many."""
+        yield self._encode(self._first)
+        yield self._encode(self._second)
+        for batch in self._rest:
+            spend(batch)
+            yield self._encode(batch)
+
+
+TaskInputs: TypeAlias = Sequence[bytes] | InputBatches
+
+
+def _batches(inputs: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    source = iter(inputs)
+    while batch := list(islice(source, _BATCH)):
+        yield batch
 
 
 async def intern(catalog: Catalog, order: EnqueueOrder) -> InternedOrder:
@@ -100,30 +147,98 @@ async def _accept_copy(place: Database | Session, interned: InternedOrder, input
 
 
 async def enqueue(
-    database: Database,
-    catalog: Catalog,
-    order: EnqueueOrder,
-    inputs: Sequence[bytes],
+    engine: Engine,
+    interned: InternedOrder,
+    inputs: TaskInputs,
     *,
     keys: Sequence[str] | None = None,
-    session: Session | None = None,
 ) -> AcceptedBatch:
-    """Enqueue `inputs`, optionally under keys; with `session`, in the transaction open on it."""
-    interned = await intern(catalog, order)
-    if not catalog.allowance.is_open(order.tenant_id):
-        key = keys[0] if keys is not None and len(keys) == 1 else None
-        await catalog.allowance.require(order.tenant_id, len(inputs), key=key, session=session)
-    if keys is None and order.original_task_id is not None:
-        task_ids = [await _accept_copy(session or database, interned, inputs)]
+    """Enqueue tasks in a transaction of their own, optionally under keys, and notify workers unless the tasks are
+    delayed."""
+    if not engine.catalog.allowance.is_open(interned.order.tenant_id):
+        await _require_allowance(engine.catalog, interned, inputs, keys)
+    if keys is None and not isinstance(inputs, InputBatches):
+        # One statement is a transaction of its own and needs no further round trips.
+        accepted = await _accept_inputs(engine.database, interned, inputs)
+    else:
+        accepted = await _enqueue_in_new_transaction(engine, interned, inputs, keys)
+    if not interned.order.delay_seconds:
+        engine.notifier.notify(lanes=(interned.lane_id,))
+    return accepted
+
+
+async def enqueue_in(
+    session: Session,
+    catalog: Catalog,
+    interned: InternedOrder,
+    inputs: TaskInputs,
+    *,
+    keys: Sequence[str] | None = None,
+) -> AcceptedBatch:
+    """Enqueue tasks in the transaction open on `session`, optionally under keys. The caller notifies workers after its
+    commit."""
+    await _require_allowance(catalog, interned, inputs, keys, session=session)
+    return await _accept(session, catalog, interned, inputs, keys)
+
+
+async def _require_allowance(
+    catalog: Catalog,
+    interned: InternedOrder,
+    inputs: TaskInputs,
+    keys: Sequence[str] | None,
+    *,
+    session: Session | None = None,
+) -> None:
+    key = keys[0] if keys is not None and len(keys) == 1 else None
+    await catalog.allowance.require(interned.order.tenant_id, len(inputs), key=key, session=session)
+
+
+async def _enqueue_in_new_transaction(
+    engine: Engine, interned: InternedOrder, inputs: TaskInputs, keys: Sequence[str] | None
+) -> AcceptedBatch:
+    """Open a transaction and enqueue in it. With keys it is repeated after a broken connection: a key that was accepted
+    is found, not enqueued again."""
+    for repeats_left in reversed(range(1 if keys is None else _REPEATS_MAX)):
+        try:
+            async with engine.database.transaction() as session:
+                return await _accept(session, engine.catalog, interned, inputs, keys)
+        except Unavailable:
+            if not repeats_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _accept(
+    session: Session,
+    catalog: Catalog,
+    interned: InternedOrder,
+    inputs: TaskInputs,
+    keys: Sequence[str] | None,
+) -> AcceptedBatch:
+    if isinstance(inputs, InputBatches):
+        assert keys is None, "many batches have no keys"
+        spend = partial(catalog.allowance.spend, interned.order.tenant_id)
+        task_ids = await _accept_batches(session, interned, inputs.encoded(spend))
         return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id)
     if keys is None:
-        task_ids = await accept(session or database, interned, inputs)
-        return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id)
-    task_ids, is_new = await _keyed(database, session, interned.columns, order, inputs, interned.tags, keys)
+        return await _accept_inputs(session, interned, inputs)
+    order, tags = interned.order, interned.tags
+    task_ids, is_new = await _accept_keyed(session, interned.columns, order, inputs, tags, keys)
     return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id, is_new=is_new)
 
 
-async def accept_batches(session: Session, interned: InternedOrder, batches: Iterable[list[bytes]]) -> list[int]:
+async def _accept_inputs(place: Database | Session, interned: InternedOrder, inputs: Sequence[bytes]) -> AcceptedBatch:
+    """Enqueue `inputs` in one statement."""
+    if interned.order.original_task_id is not None:
+        task_ids = [await _accept_copy(place, interned, inputs)]
+    elif len(inputs) == 1:
+        task_ids = [await accept_one(place, interned, inputs[0])]
+    else:
+        task_ids = await accept(place, interned, inputs)
+    return AcceptedBatch(task_ids=task_ids, lane_id=interned.lane_id)
+
+
+async def _accept_batches(session: Session, interned: InternedOrder, batches: Iterable[list[bytes]]) -> list[int]:
     """Enqueue batch after batch in the transaction open on `session`, encoding the next batch while the last is
     stored."""
     task_ids: list[int] = []
@@ -140,28 +255,6 @@ async def accept_batches(session: Session, interned: InternedOrder, batches: Ite
         if storing is not None:
             await asyncio.wait([storing])
     return task_ids if storing is None else task_ids + storing.result()
-
-
-async def _keyed(
-    database: Database,
-    session: Session | None,
-    columns: tuple[int, int, int, int, int, int, float],
-    order: EnqueueOrder,
-    inputs: Sequence[bytes],
-    tags: list[str] | None,
-    keys: Sequence[str],
-) -> tuple[list[int], bool]:
-    if session is not None:
-        return await _accept_keyed(session, columns, order, inputs, tags, keys)
-    for repeat in range(_REPEATS_MAX):
-        try:
-            async with database.transaction() as own:
-                return await _accept_keyed(own, columns, order, inputs, tags, keys)
-        except Unavailable:
-            # Safe to repeat: a key that was accepted before the connection broke is found, not enqueued again.
-            if repeat == _REPEATS_MAX - 1:
-                raise
-    raise AssertionError("unreachable")
 
 
 async def _accept_keyed(
