@@ -24,7 +24,7 @@ import holdfast as package
 from holdfast.cli.main import cli
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.run_coroutine import run_coroutine
 
 SHOP = """

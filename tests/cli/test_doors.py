@@ -21,7 +21,7 @@ from holdfast.engine.engine import Engine
 from holdfast.operations.registry import OPERATIONS
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.run_coroutine import run_coroutine
 from holdfast.testing.runs import Runs
 

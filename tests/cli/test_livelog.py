@@ -14,7 +14,7 @@ from holdfast.cli.ui.shell import Shell
 from holdfast.engine.identity.tenants import create_tenant
 from holdfast.engine.queries.events import Event
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 ABOUT_NO_TASK = """
     insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)

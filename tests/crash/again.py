@@ -13,7 +13,7 @@ from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import Binding, Edge, Node, NodeKind
 from holdfast.engine.engine import Engine
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 CHILDREN = """
 select run_id, state::text as state, paused_at is not null as is_paused

@@ -20,7 +20,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_failure
 
 

@@ -18,7 +18,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.runs.commands import cancel_run_in, retry_run
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 WAIT_SECONDS = 60.0
 COMPLETED_ITEMS = """

@@ -18,7 +18,7 @@ from holdfast.engine.lifecycle.tasks.reap import reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
 from holdfast.store.statements import sql
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 BY_SURVIVOR = b'"survivor"'
 PASSES_MAX = 20

@@ -17,7 +17,7 @@ from holdfast.engine.lifecycle.runs.start import RunOptions, start
 from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 NODE_ACTION = "shop.node"
 

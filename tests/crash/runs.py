@@ -17,7 +17,7 @@ from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_failure
 
 

@@ -13,7 +13,7 @@ from tests.crash.repair import drain
 
 from holdfast.engine.engine import Engine
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 ACTION = "shop.charge"
 _FIRED = """

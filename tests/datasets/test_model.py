@@ -18,7 +18,7 @@ from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost, Unavailable
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher, HeldLease
+from holdfast.testing.engine_harness import Dispatcher, HeldLease
 from holdfast.testing.factories import a_failure, a_running_task
 
 STORIES = count()

@@ -12,7 +12,7 @@ from holdfast.engine.webhooks.deliver import LEASE_SECONDS, deliver_webhooks_onc
 from holdfast.errors import Unavailable
 from holdfast.net.guarded_request import Guarded
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_completed_task
 
 

@@ -34,7 +34,7 @@ from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import HoldfastError
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.store.database import TRANSIENT
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_failure, a_task
 
 SECONDS = float(os.environ.get("LOCK_STRESS_SECONDS", "4"))

@@ -24,7 +24,7 @@ from holdfast.engine.webhooks.deliver import LEASE_SECONDS, Deliveries, deliver_
 from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded, is_possible
 from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task
 
 TENANT = 1

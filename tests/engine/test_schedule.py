@@ -22,7 +22,7 @@ from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
 from holdfast.engine.schedules.fire import schedule_once
 from holdfast.store.database import LockTimeouts
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import ACTION, a_failure
 
 

@@ -35,7 +35,7 @@ from holdfast.errors import Conflict, DispatchFailed, NotFound
 from holdfast.settings.settings import Settings
 from holdfast.store.database import Session
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_failure, a_task
 
 ACTS = {

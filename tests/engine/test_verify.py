@@ -17,7 +17,7 @@ from holdfast.engine.queries.verify import verify
 from holdfast.settings.settings import Settings
 from holdfast.store.statements import statements_in
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.run_coroutine import run_coroutine
 
 INVARIANTS = [statement.name for statement in statements_in("invariants")]

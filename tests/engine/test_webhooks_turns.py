@@ -16,7 +16,7 @@ from holdfast.errors import Conflict
 from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.settings.settings import EgressSettings, Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_completed_task
 
 

@@ -18,7 +18,7 @@ from holdfast.engine.queries.events import START, event_tail, events_after, run_
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import remove_home, throw_away_home
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]
 

@@ -30,7 +30,7 @@ from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_task
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("clusters")]

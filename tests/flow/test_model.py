@@ -23,7 +23,7 @@ from holdfast.core.flows.nodes import NodeKind, TriggerRule
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.core.tasks.states import TaskState
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_failure
 
 FAILED = {"failed", "upstream_failed", "canceled"}

@@ -18,7 +18,7 @@ from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.queries.events import START, cursor_of, run_events_after
 from holdfast.errors import Invalid, NotFound
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 VERSIONS = count(1)
 

@@ -11,7 +11,7 @@ from tests.flow.steps import finish
 from holdfast.core.tasks.outcome import Failed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_task
 
 _LATER = "update holdfast.flow set definition = jsonb_set(definition, '{nodes,0,kind}', '\"later\"') where name = $1"

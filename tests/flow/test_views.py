@@ -25,7 +25,7 @@ from holdfast.engine.queries.tasks import list_tasks
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 VERSIONS = count(1)
 LABELS = {"retrying": "failed"}

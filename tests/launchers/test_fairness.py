@@ -8,7 +8,7 @@ from holdfast.core.limits.breaker import Breaker
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.identity.tenants import create_tenant
 from holdfast.engine.launching import launch as verbs
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_task
 
 

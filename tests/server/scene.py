@@ -19,7 +19,7 @@ from holdfast.engine.datasets.cutover import CutoverRequest, cut_over
 from holdfast.engine.datasets.declare import declare
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 SOMEWHERE, NOWHERE = "https://8.8.8.8/hook", "https://203.0.113.7/hook"
 """An address that may be kept, to which nothing is sent here, and one that may not: no made-up host is looked up."""

@@ -19,7 +19,7 @@ from tests.stories import playing_on
 
 from holdfast.operations.openapi import EVENTS, document
 from holdfast.server.worker_api.openapi import CALLS, contract
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 schemathesis = pytest.importorskip("schemathesis", reason="Schemathesis is not installed: `pip install schemathesis`")
 

@@ -22,7 +22,7 @@ from holdfast.engine.identity.tokens import create_token
 from holdfast.engine.webhooks.commands import add_webhook
 from holdfast.store.database import Database
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 CANARY = "acme-canary"
 WHO: dict[str, Any] = {"actor": "anna", "reason": "because"}

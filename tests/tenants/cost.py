@@ -15,7 +15,7 @@ from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWor
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import Databases, remove_home, start_throw_away, throw_away_home
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 BATCH = 100
 ROUNDS = 150

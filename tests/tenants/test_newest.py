@@ -12,7 +12,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.maintenance.retention import begin_today
 from holdfast.engine.queries.tasks import list_tasks, task_page
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 __all__ = ["acme", "at_acme"]
 

@@ -15,7 +15,7 @@ from holdfast.settings.settings import Settings
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
 from holdfast.testing.databases import with_database
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ from holdfast.engine.workers.drain import drain_worker
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWorkers
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 
 ASKING = CutoverRequest(**WHO)
 A_WAIT = FlowDefinition(name="shop.wait", nodes=(Node(name="paid", action="payment", kind=NodeKind.WAIT),))

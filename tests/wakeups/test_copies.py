@@ -14,7 +14,7 @@ from holdfast.engine.identity.tenants import create_tenant
 from holdfast.engine.wakeups.outbox import read_wake, write_hints
 from holdfast.engine.wakeups.relay import Relay
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_task
 
 pytestmark = pytest.mark.xdist_group("carriers")

@@ -19,7 +19,7 @@ from tests.engine.test_observe import until_settled
 from holdfast.engine.engine import Engine
 from holdfast.engine.webhooks.deliver import deliver_webhooks_once
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_completed_task
 from holdfast.testing.run_coroutine import run_coroutine
 from holdfast.webhooks import signed

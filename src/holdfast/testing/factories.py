@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.tasks.failure import Failure
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.testing.dispatcher import Dispatcher, HeldLease
+from holdfast.testing.engine_harness import Dispatcher, HeldLease
 
 ACTION = "shop.charge"
 

@@ -26,7 +26,7 @@ from holdfast.testing.databases import (
     start_throw_away,
     throw_away_home,
 )
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.run_coroutine import run_coroutine
 
 UNSAFE_VARIABLE = "HOLDFAST_UNSAFE"

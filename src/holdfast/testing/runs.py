@@ -24,7 +24,7 @@ from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
-    from holdfast.testing.dispatcher import Dispatcher
+    from holdfast.testing.engine_harness import Dispatcher
 
 _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")

@@ -13,7 +13,7 @@ from holdfast.engine.schedules import commands as schedule_commands
 from holdfast.engine.schedules.commands import Fired, ScheduleDraft
 
 if TYPE_CHECKING:
-    from holdfast.testing.dispatcher import Dispatcher
+    from holdfast.testing.engine_harness import Dispatcher
 
 ACTION = "shop.charge"
 BYTES_MAX = 1024 * 1024

@@ -24,7 +24,7 @@ from holdfast.engine.effects.gate import (
 from holdfast.errors import Conflict, EffectDenied, LeaseLost, Unavailable
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import ACTION, a_failure, a_running_task, a_task
 
 

@@ -20,7 +20,7 @@ from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.limits.quotas import change_quota, change_quota_in, list_quotas, set_quota
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import ACTION, a_failure, a_task
 
 DOWN = Failed(a_failure("connection reset by peer"))

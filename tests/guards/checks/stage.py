@@ -22,7 +22,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost
 from holdfast.store.catalog import Catalog
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher, HeldLease
+from holdfast.testing.engine_harness import Dispatcher, HeldLease
 from holdfast.testing.factories import (
     a_task,
 )

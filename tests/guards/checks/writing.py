@@ -24,7 +24,7 @@ from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost, NotFound
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import a_running_task
 
 BY = CutoverRequest(actor="check", reason="")

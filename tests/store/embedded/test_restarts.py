@@ -7,7 +7,7 @@ from tests.own_server import OwnServer
 
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import Dispatcher
 from holdfast.testing.factories import a_task
 
 CLOSE = 100
