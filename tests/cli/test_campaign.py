@@ -8,31 +8,31 @@ from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing import factories as a
 
 
-async def a_group(dispatcher):
-    await dispatcher.enqueue_many(a.a_task(max_retries=0, queue="mail"), [{"n": n} for n in range(4)])
-    for lease in await dispatcher.claim(10):
-        await dispatcher.settle(lease, Failed(a.a_failure()))
+async def a_group(harness):
+    await harness.enqueue_many(a.a_task(max_retries=0, queue="mail"), [{"n": n} for n in range(4)])
+    for lease in await harness.claim(10):
+        await harness.settle(lease, Failed(a.a_failure()))
 
 
-async def one_step(dispatcher):
-    dispatcher.know(a.ACTION)
-    return await dispatcher.campaigns_once()
+async def one_step(harness):
+    harness.know(a.ACTION)
+    return await harness.campaigns_once()
 
 
-async def fail_what_is_out(dispatcher):
-    dispatcher.know(a.ACTION)
-    await dispatcher.campaigns_once()
-    for lease in await dispatcher.claim(10):
-        await dispatcher.settle(lease, Failed(a.a_failure()))
-    await dispatcher.campaigns_once()
+async def fail_what_is_out(harness):
+    harness.know(a.ACTION)
+    await harness.campaigns_once()
+    for lease in await harness.claim(10):
+        await harness.settle(lease, Failed(a.a_failure()))
+    await harness.campaigns_once()
 
 
-async def complete_everything(dispatcher):
-    dispatcher.know(a.ACTION)
+async def complete_everything(harness):
+    harness.know(a.ACTION)
     for _ in range(6):
-        await dispatcher.campaigns_once()
-        for lease in await dispatcher.claim(10):
-            await dispatcher.settle(lease, Completed(b"1"))
+        await harness.campaigns_once()
+        for lease in await harness.claim(10):
+            await harness.settle(lease, Completed(b"1"))
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from tests.datasets.hands import completed, declared, orders, rows, staged
 from holdfast.testing.factories import a_running_task
 
 
-async def two_versions(dispatcher):
+async def two_versions(harness):
     """Version 1 is current with a row, version 2 has two and one attempt that still writes to it."""
-    engine = dispatcher.engine
+    engine = harness.engine
     for version, count in ((1, 1), (2, 2)):
         generation = await declared(engine, orders(version))
-        lease = await a_running_task(dispatcher)
-        await dispatcher.settle(lease, completed(await staged(engine, lease, generation, rows(*range(count)))))
-    lease = await a_running_task(dispatcher)
+        lease = await a_running_task(harness)
+        await harness.settle(lease, completed(await staged(engine, lease, generation, rows(*range(count)))))
+    lease = await a_running_task(harness)
     await staged(engine, lease, generation, rows(9))
     return lease.task_id
 

@@ -13,8 +13,8 @@ from holdfast.store.durability import require_durable
 
 @pytest.fixture
 def forgetful(seed) -> None:
-    async def fsync(dispatcher):
-        return await dispatcher.engine.database.fetchval("show fsync")
+    async def fsync(harness):
+        return await harness.engine.database.fetchval("show fsync")
 
     if seed(fsync) == "on":
         pytest.skip("the server of HOLDFAST_TEST_URL is durable")

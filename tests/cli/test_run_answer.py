@@ -9,8 +9,8 @@ from tests.core.flows import a_wait
 
 
 def started(make):
-    async def prepare(dispatcher):
-        return await dispatcher.runs.start(make())
+    async def prepare(harness):
+        return await harness.runs.start(make())
 
     return prepare
 

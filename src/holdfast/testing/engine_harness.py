@@ -102,7 +102,7 @@ class HeldLease(msgspec.Struct, frozen=True):
         return self.claimed.lease_token
 
 
-class Dispatcher:
+class EngineHarness:
     """Calls one engine's functions step by step."""
 
     def __init__(self, engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Runs of flows for tests, one step at a time, as `dispatcher.runs`. There is no logic here."""
+"""Runs of flows for tests, one step at a time, as `harness.runs`. There is no logic here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.store.flow_definitions import FlowSnapshot
 from holdfast.store.statements import sql
 
 if TYPE_CHECKING:
-    from holdfast.testing.engine_harness import Dispatcher
+    from holdfast.testing.engine_harness import EngineHarness
 
 _LOCK_RUN = sql("lock_run")
 _NODE_STATES = sql("node_states")
@@ -35,9 +35,9 @@ BYTES_MAX = 8 * 1024 * 1024
 class Runs:
     """The runs of one engine. Every node runs under `policy`, which has no retries by default."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._open_maintenance = dispatcher
-        self._engine = dispatcher.engine
+    def __init__(self, harness: EngineHarness) -> None:
+        self._open_maintenance = harness
+        self._engine = harness.engine
         self.policy = RetryPolicy(max_retries=0)
         self._snapshots: dict[str, FlowSnapshot] = {}
 
