@@ -91,7 +91,7 @@ def test_a_forged_row_is_named_with_exit_code_1(holdfast, seed):
     seed(forge)
     ran = holdfast("audit", "verify", "-o", "json")
     assert (ran.code, ran.json["broken"]["seq"], ran.json["broken"]["code"]) == (1, 1, "audit_row_changed")
-    assert "Row 1 is not what was written." in holdfast("audit", "verify").out
+    assert "Row 1 was changed after it was written." in holdfast("audit", "verify").out
     assert holdfast("verify").code == 1
 
 

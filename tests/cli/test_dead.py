@@ -32,7 +32,7 @@ def groups(holdfast):
 
 def test_groups_are_empty_at_first(holdfast):
     assert groups(holdfast) == []
-    assert "nothing failed for good" in holdfast("dead", "groups").err
+    assert "No unresolved dead letters" in holdfast("dead", "groups").err
 
 
 def test_groups_list_unresolved_letters_by_fault(holdfast, seed):

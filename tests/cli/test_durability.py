@@ -30,7 +30,7 @@ def test_it_refuses_to_start(program, shop, command):
 
 def test_unless_that_is_what_one_wants(program):
     process = program.start("server", "--no-http", "--unsafe", HOLDFAST_UNSAFE="false")
-    assert any(line.startswith("Repair loops on") for line in process.stderr)
+    assert any(line.startswith("Maintenance loops on") for line in process.stderr)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
 

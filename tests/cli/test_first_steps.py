@@ -94,7 +94,7 @@ def test_a_queue_is_shown_and_its_pause_has_the_last_reason(holdfast, seed):
     assert holdfast("queue", "show", "nowhere").code == 3
     holdfast("queue", "pause", "mail", "--reason", "first")
     before = holdfast("queue", "show", "mail", "-o", "json").json
-    assert holdfast("queue", "pause", "mail").out == "mail\tpaused already\n"
+    assert holdfast("queue", "pause", "mail").out == "mail\talready paused\n"
     assert holdfast("queue", "pause", "mail", "--reason", "second").out == "mail\tpaused\n"
     after = holdfast("queue", "show", "mail", "-o", "json").json
     assert (before["paused_reason"], after["paused_reason"]) == ("first", "second")

@@ -73,7 +73,7 @@ def test_the_server_repairs_and_stops_on_a_signal(program, holdfast, seed):
 
     seed(due)
     server = program.start("server", "--no-http")
-    assert server.stderr.readline().startswith("Repair loops on postgresql://")
+    assert server.stderr.readline().startswith("Maintenance loops on postgresql://")
     poll(lambda: holdfast("queue", "list", "-o", "json").json[0]["queued"] == 1)
     server.send_signal(signal.SIGINT)
     out, err = server.communicate(timeout=30)

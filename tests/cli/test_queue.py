@@ -37,7 +37,7 @@ def test_pause_and_resume_tell_who_and_why(holdfast, seed):
     (row,) = holdfast("queue", "list", "-o", "json").json
     assert (row["paused"], row["paused_reason"]) == (True, "smtp is down")
     assert row["paused_by"].startswith("cli:")
-    assert holdfast("queue", "pause", "mail").out == "mail\tpaused already\n"
+    assert holdfast("queue", "pause", "mail").out == "mail\talready paused\n"
     assert holdfast("queue", "resume", "mail", "-o", "json").json == {"name": "mail", "paused": False}
     assert holdfast("queue", "resume", "mail").out == "mail\twas not paused\n"
 

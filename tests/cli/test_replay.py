@@ -60,7 +60,7 @@ def test_a_failure_is_shown_with_its_comparison(holdfast, failed, app_ref):
     ran = holdfast("task", "replay", failed, "--app", app_ref)
     assert (ran.code, ran.out) == (1, "ConnectionError: smtp is down\n")
     assert '{"why":"smtp is down"}' in ran.err and "in fail" in ran.err
-    assert "the replay failed alike at cli_shop.py:" in ran.err
+    assert "the replay failed the same way at cli_shop.py:" in ran.err
     done = holdfast("task", "replay", failed, "--app", app_ref, "-o", "json").json
     assert (done["state"], done["input"], done["recorded"]["state"]) == ("failed", {"why": "smtp is down"}, "failed")
     assert done["comparison"]["likeness"] == "other_line"

@@ -52,7 +52,7 @@ def test_fire_pause_resume_and_show(known):
     waits = known("schedule", "fire", "nightly")
     assert waits.out == "nightly\twaiting\t\n" and f"task {fired['task_id']}" in waits.err
     assert known("schedule", "pause", "nightly", "--reason", "a migration").out == "nightly\tpaused\n"
-    assert known("schedule", "pause", "nightly").out == "nightly\tpaused already\n"
+    assert known("schedule", "pause", "nightly").out == "nightly\talready paused\n"
     shown = known("schedule", "show", "nightly", "-o", "json").json
     assert (shown["paused"], shown["paused_reason"], shown["waiting"]) == (True, "a migration", 1)
     assert [(slot["state"], slot["cause"]) for slot in shown["slots"]] == [("waiting", "overlap"), ("fired", "by_hand")]

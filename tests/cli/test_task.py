@@ -188,7 +188,7 @@ def test_cancel_says_whether_it_is_over(holdfast, seed):
     assert holdfast("task", "cancel", ids["queued"], "--reason", "wrong", "-o", "json").json["state"] == "canceled"
     assert holdfast("task", "cancel", ids["running"]).out == f"{ids['running']}\tcanceling\n"
     assert "Canceled" in holdfast("task", "why", ids["queued"]).out
-    assert "Asked to stop by cli:" in holdfast("task", "why", ids["running"]).out
+    assert "Stop requested by cli:" in holdfast("task", "why", ids["running"]).out
 
 
 def test_canceling_what_is_over_is_a_conflict(holdfast, seed):
@@ -214,7 +214,7 @@ def test_canceling_several_needs_yes_without_a_terminal(holdfast, seed):
 
     ids = seed(prepare)
     ran = holdfast("task", "cancel", *ids)
-    assert (ran.code, "Repeat it with --yes" in ran.err) == (2, True)
+    assert (ran.code, "Repeat the command with --yes" in ran.err) == (2, True)
     assert holdfast("task", "list", "--state", "canceled", "-o", "json").json == []
     assert len(holdfast("task", "cancel", *ids, "--yes", "-o", "json").json) == 3
 

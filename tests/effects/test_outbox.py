@@ -91,7 +91,7 @@ async def test_show_and_why_name_what_is_unknown(harness, outbox, engine):
     view = await show_task(engine.database, engine.catalog, 1, int(lease.task_id))
     assert [(one.effect, one.state) for one in view.effects] == [("smtp.send", "unknown")]
     explanation = await why(engine.database, engine.catalog, 1, int(lease.task_id))
-    assert "effect smtp.send (receipt:7) is unknown: it was begun and has no answer" in explanation.evidence
+    assert "effect smtp.send (receipt:7) is unknown: it was started and has no receipt" in explanation.evidence
     assert explanation.moves[-1] == f"holdfast effect list --task {lease.task_id}"
 
 

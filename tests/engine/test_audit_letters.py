@@ -106,7 +106,7 @@ class Subject:
     async def campaign_move(self):
         await self._a_campaign()
         await self._run_canary(Completed(b"1"))
-        now = {"state": "completed", "note": "every letter was re-driven"}
+        now = {"state": "completed", "note": "every dead letter was re-driven"}
         return self.harness.campaigns_once, ("campaign.move", "campaign", "1", {"state": "canary"}, now)
 
     async def _a_group(self, tasks=1):

@@ -118,7 +118,7 @@ async def test_the_same_fault_stops_it_and_parks_what_returned(harness):
     await fail_all(harness)
     assert await harness.campaigns_once() == 0
     view = await show_campaign(harness.engine, 1, campaign_id)
-    assert (view.state, view.returned, view.note) == ("stopped", 2, "the same fault came back 2 times")
+    assert (view.state, view.returned, view.note) == ("stopped", 2, "the same failure came back 2 times")
     [group] = await dead_groups(harness.engine.database, 1)
     assert (group.count, group.retrying) == (10, 0)
     assert [await harness.campaigns_once(), await harness.sweep_once()] == [0, 0]

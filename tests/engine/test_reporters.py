@@ -184,7 +184,7 @@ async def test_one_that_fails_is_tried_again_then_paused_with_its_reason_and_res
         await deliver()
     view = await shown(engine)
     assert (view.state, spy.kinds) == ("paused", ["task.started"] * 3)
-    assert view.paused_reason == "3 deliveries in a row failed; at last its report() raised ConnectionError."
+    assert view.paused_reason == "3 consecutive deliveries failed; the last one: its report() raised ConnectionError."
     assert "hunter2" not in f"{view} {await list_audit(engine.database, TENANT)}"
     spy.does = None
     await resume_webhook(engine, TENANT, "hook", actor="anna", reason="mended")
@@ -213,7 +213,7 @@ async def test_one_that_is_not_allowed_in_a_process_is_left_to_others(engine, ha
             await clock.advance(seconds=60)
     view = await shown(engine)
     assert (spy.made, view.failures, view.paused_at) == (0, 0, None)
-    assert view.last_error == f"The reporter {REFERENCE} may not be used here."
+    assert view.last_error == f"The reporter {REFERENCE} is not allowed here."
     await deliver()
     assert (spy.kinds, (await shown(engine)).last_error) == (["task.started"], None)
 

@@ -167,7 +167,7 @@ async def test_too_many_failures_pause_it_with_the_reason_until_somebody_resumes
         await clock.advance(seconds=60)
     view = await shown(engine)
     assert (view.state, len(receiver.asked)) == ("paused", 3)
-    assert view.paused_reason == "3 deliveries in a row failed; at last it answered 500."
+    assert view.paused_reason == "3 consecutive deliveries failed; the last one: it answered 500."
     verbs = [row.verb for row in await list_audit(engine.database, TENANT)]
     assert verbs == ["webhook.pause", "webhook.add"]
     receiver.answers = [204]

@@ -67,7 +67,7 @@ async def test_the_last_worker_was_lost(harness, engine, ask, register, clock):
     task_id = await queued(harness)
     await clock.advance("2m")
     assert re.search(
-        r"the last one, web-3 \(version 1.4.2\), was last heard 2m \d\ds ago", (await ask(task_id)).headline
+        r"the last one, web-3 \(version 1.4.2\), last sent a heartbeat 2m \d\ds ago", (await ask(task_id)).headline
     )
     await engine.database.fetch(sql("lose_workers"), 30.0)
     await clock.advance("13m")
@@ -178,7 +178,7 @@ async def test_every_slot_is_busy(harness, engine, ask, register):
 async def test_just_queued_and_ready(harness, ask, register, clock):
     await register()
     task_id = await queued(harness)
-    assert (await ask(task_id)).headline.endswith("a worker should take it any moment.")
+    assert (await ask(task_id)).headline.endswith("a worker should claim it within moments.")
     await clock.advance(seconds=10)
     assert (await ask(task_id)).headline.startswith("Ready: nothing holds it back, first in line")
 
@@ -203,8 +203,8 @@ async def test_a_running_task_shows_worker_lease_and_timeout(harness, ask, clock
     found = await ask(lease.task_id)
     assert re.fullmatch(r"Running for [45]\.\d s: attempt 1 on web-1\.", found.headline)
     beat, left, timeout = found.evidence
-    assert beat.startswith("web-1 last beat ")
-    assert re.fullmatch(r"lease runs [56]\.\d s more", left)
+    assert beat.startswith("web-1 last sent a heartbeat ")
+    assert re.fullmatch(r"lease expires in [56]\.\d s", left)
     assert re.fullmatch(r"timeout in 5[56]\.\d s of 1m 00s", timeout)
 
 
@@ -219,7 +219,7 @@ async def test_a_running_task_asked_to_stop_names_who(harness, ask):
     lease = await a_running_task(harness)
     await harness.cancel(lease.task_id, actor="anna", reason="wrong day")
     found = await ask(lease.task_id)
-    assert (found.code, "Asked to stop by anna" in found.headline) == ("cancel_requested", True)
+    assert (found.code, "Stop requested by anna" in found.headline) == ("cancel_requested", True)
 
 
 async def test_a_worker_that_misses_two_beats_is_late(harness, ask, clock):

@@ -39,7 +39,7 @@ async def test_in_its_backoff_the_next_dispatch_is_named(harness, ask, clock):
     await harness.request(letter.fingerprint, actor="anna", reason="the bank is back")
     asked = await ask(task_id)
     assert asked.code == "redrive_waits"
-    assert "is to be retried: anna asked for its retry" in asked.headline and "the bank is back" in asked.headline
+    assert "is to be retried: anna requested its retry" in asked.headline and "the bank is back" in asked.headline
     for _ in range(2):
         await clock.advance(seconds=60)
         await harness.sweep_once()
@@ -86,7 +86,7 @@ async def test_a_parked_letter_says_so(harness, ask, clock):
 async def test_the_campaign_is_named(harness, engine, ask):
     first, second = [await a.a_failed_task(harness) for _ in range(2)]
     fingerprint = (await letter_of(harness, first, "open")).fingerprint
-    assert "is open: nobody has acted on it yet" in (await ask(first)).headline
+    assert "is open: no action was taken on it yet" in (await ask(first)).headline
     campaign_id = (
         await start_campaign(
             engine, DEFAULT_TENANT_ID, fingerprint, name="bank", actor="anna", reason="fixed", canary=1
@@ -109,7 +109,7 @@ async def test_show_names_the_letter(harness, engine):
     [letter] = await harness.letters(task_id)
     view = await show_task(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(task_id))
     assert view.dead_letter_id == letter.dead_letter_id
-    assert view.dead_letter == f"Dead letter {letter.dead_letter_id} is open: nobody has acted on it yet."
+    assert view.dead_letter == f"Dead letter {letter.dead_letter_id} is open: no action was taken on it yet."
     await harness.redrive(task_id)
     await harness.settle(await harness.claim_one(), Completed(b"1"))
     view = await show_task(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(task_id))

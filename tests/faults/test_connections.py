@@ -165,7 +165,7 @@ async def said(process, text):
 @pytest.mark.parametrize(
     ("command", "ready"),
     [
-        (("server", "--no-http"), "Repair loops on"),
+        (("server", "--no-http"), "Maintenance loops on"),
         (("server",), "HTTP API on"),
         (("work", "tests.faults.victim_app:app"), "is ready"),
     ],

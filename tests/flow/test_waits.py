@@ -1,4 +1,4 @@
-"""Nodes that wait: for an event, for somebody's approval, or until their time is over."""
+"""Nodes that wait: for an event, for an approval, or until their time is over."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_waits_approvals_and_children_say_what_they_wait_for(harness, ask)
     assert whole.moves == (f"holdfast run signal payment --run {run}", f"holdfast run watch {run}")
     parent = await harness.runs.start(a_parent())
     inner = await ask(parent, "inner")
-    assert inner.headline.startswith("Runs shop.sum as run ") and inner.headline.endswith("queued: 0 of 3 nodes over.")
+    assert inner.headline.startswith("Runs shop.sum as run ") and inner.headline.endswith("queued: 0 of 3 nodes ended.")
     await harness.runs.cancel(run, actor="ada", reason="enough")
     assert (await ask(run, "ship")).headline == "Canceled with its run by ada: enough."
     await harness.runs.cancel(parent)
@@ -112,7 +112,7 @@ async def test_a_run_goes_through_its_states_with_true_sentences(harness, ask):
     assert queued.evidence[1].startswith("start: Waiting for a worker: ")
     await step(harness)
     left, right = await harness.claim(2)
-    assert "1 of 4 nodes over, 2 running (left, right)" in (await ask(run)).headline
+    assert "1 of 4 nodes ended, 2 running (left, right)" in (await ask(run)).headline
     await harness.settle(left, Failed(a_failure()))
     assert "; still under way: 1 running (right)." in (await ask(run)).headline
     await harness.settle(right, Completed(b"1"))

@@ -129,15 +129,19 @@ def _context_among(
     usable = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     typed = [one for one in usable if _without_none(hints.get(one.name)) is Context]
     if len(typed) > 1:
-        raise _refused(function, f"takes its context twice, as {' and '.join(one.name for one in typed)}", "Leave one.")
+        raise _refused(
+            function,
+            f"takes its context in two parameters, {' and '.join(one.name for one in typed)}",
+            "Keep one of them.",
+        )
     for one in usable:
         if not typed and one.name == _CONTEXT_NAME and _without_none(hints.get(one.name, Any)) in (Any, object):
             return one
         if one.name not in hints and one.default is one.empty and _says_context(one.annotation):
             raise _refused(
                 function,
-                f"has the parameter {one.name!r} of the type {one.annotation!r}, which cannot be looked up here",
-                "If it is the context, name it ctx, or import hf.Context where the module runs.",
+                f"has the parameter {one.name!r} of the type {one.annotation!r}, which cannot be resolved",
+                "If it is the context, name it ctx, or import hf.Context at run time.",
             )
     return typed[0] if typed else None
 
@@ -160,14 +164,14 @@ def _type_of(function: Callable[..., Any], parameter: inspect.Parameter, hint: A
         kind = readable(hint)
         strange = undecodable_class(kind) if parameter.default is parameter.empty else None
     except (NameError, AttributeError) as error:
-        text = f"takes {parameter.name!r} of a type with an annotation that cannot be looked up: {error}"
-        raise _refused(function, text, "Import what it names where the module runs.") from error
+        text = f"takes {parameter.name!r} of a type with an annotation that cannot be resolved: {error}"
+        raise _refused(function, text, "Import the names that it uses at run time.") from error
     if strange is not None:
         raise _refused(
             function,
-            f"takes {parameter.name!r}, which needs the class {strange.__qualname__}: no JSON becomes one",
-            "Take plain values, a dataclass, a TypedDict, a msgspec.Struct or a model with `model_validate`; or "
-            "annotate it with Any and make it in the function.",
+            f"takes {parameter.name!r}, which needs the class {strange.__qualname__}, which JSON cannot represent",
+            "Take plain values, a dataclass, a TypedDict, a msgspec.Struct or a model with `model_validate`; "
+            "or annotate it with Any and construct it in the function.",
         )
     return kind
 
@@ -181,7 +185,7 @@ def _refuse_positional_only(function: Callable[..., Any], parameters: list[inspe
 
 def _refuse_reserved(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
     if any(parameter.name == "connection" for parameter in parameters):
-        text = "has a parameter named 'connection', which `client.enqueue` keeps for itself"
+        text = "has a parameter named 'connection', which `client.enqueue` reserves"
         raise _refused(function, text, "Give it another name.")
 
 

@@ -33,7 +33,8 @@ def settings_for(own: Settings | None, told: Settings) -> Settings:
     ignored = [one for one in _said(own) if one.key not in _COMPARED and _value(one, own) != _value(one, told)]
     if ignored:
         log.warning(
-            "the app's code sets %s; this process was told its database, and everything else with it: set %s there",
+            "the app's code sets %s, which is ignored: the database of this process is configured outside "
+            "the code, so all settings are read from there; set %s there",
             ", ".join(one.key for one in ignored),
             ", ".join(one.variable for one in ignored),
         )
@@ -43,9 +44,9 @@ def settings_for(own: Settings | None, told: Settings) -> Settings:
 def _require_same_place(own: Settings, told: Settings) -> None:
     if own.tenant not in (told.tenant, Settings().tenant):
         raise InvalidSettings(
-            f"The app's code names the tenant {own.tenant}, and this process was told {told.tenant}.",
+            f"The app's code names the tenant {own.tenant}, but this process is configured for {told.tenant}.",
             code="settings_differ",
-            advice="Set HOLDFAST_TENANT to the same, or take it out of the code.",
+            advice="Set HOLDFAST_TENANT to the same tenant, or remove it from the code.",
             setting="tenant",
         )
     if not _is_same_database(own, told):
@@ -54,7 +55,7 @@ def _require_same_place(own: Settings, told: Settings) -> None:
         raise InvalidSettings(
             f"The app's code names another database than HOLDFAST_URL or --url: {theirs}, not {ours}.",
             code="settings_differ",
-            advice="Name one of them: in code, `hf.Settings.load(os.environ, …)` goes by the environment.",
+            advice="Configure only one of them: in code, `hf.Settings.load(os.environ, …)` reads the environment.",
             setting="url",
         )
 

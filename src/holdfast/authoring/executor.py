@@ -31,7 +31,7 @@ def valid_executor(given: Any) -> Executor | None:
     execute = getattr(given, "execute", None)
     if not inspect.iscoroutinefunction(execute) or not _takes_an_attempt(execute):
         raise Invalid(
-            f"{given!r:.80} is no executor: it has no coroutine function `execute` that takes an attempt.",
+            f"{given!r:.80} is not an executor: it has no coroutine function `execute` that takes an attempt.",
             code="invalid_executor",
             advice="Pass an object with `async def execute(self, attempt)`; see docs/executors.md.",
         )

@@ -110,9 +110,9 @@ def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
     if isinstance(target, BoundFlow):
         if target.key is not None:
             raise Invalid(
-                f"The schedule {name} cannot have a key: every slot is a run of its own.",
+                f"The schedule {name} cannot have a key: every slot starts its own run.",
                 code="invalid_schedule",
-                advice="Leave it out.",
+                advice="Omit it.",
             )
         return _check_input(name, target.flow, given)
     if _is_flow(target):
@@ -128,7 +128,7 @@ def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
         )
     if isinstance(target, BoundAction) and (target.options.key is not None or target.options.delay_seconds):
         raise Invalid(
-            f"The schedule {name} cannot have a key or a delay: every slot is a task of its own, at its own time.",
+            f"The schedule {name} cannot have a key or a delay: every slot creates its own task at its own time.",
             code="invalid_schedule",
         )
     wants_time = TIME_INPUT not in given and TIME_INPUT in action.signature.allowed

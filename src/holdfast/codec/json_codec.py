@@ -61,7 +61,7 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
             f"The {what} is not JSON: {error}.", code="payload_not_json", advice="Send plain JSON values."
         ) from error
     except RecursionError as error:
-        raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from error
+        raise Invalid(f"The {what} is nested too deeply.", code="payload_too_deep") from error
     size = len(encoded)
     # Check single bytes first: a substring search costs several times as much, and every output passes here.
     has_trace = _BACKSLASH in encoded or (_N in encoded and b"null" in encoded)

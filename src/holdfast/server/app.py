@@ -245,7 +245,7 @@ def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
         raise Unavailable(
             f"Cannot listen on {host}:{port}: {error.strerror or error}.",
             code="address_unavailable",
-            advice=f"Choose another {setting}, or stop what uses it.",
+            advice=f"Choose another {setting}, or stop the process that uses it.",
         ) from error
     with contextlib.closing(bound):
         yield bound

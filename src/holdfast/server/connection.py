@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
         """Send the reason and close the connection."""
         if self.transport.is_closing():
             return
-        refusal = self._refusal or Invalid(msg or "This is no request.", code="invalid_http")
+        refusal = self._refusal or Invalid(msg or "The request is malformed.", code="invalid_http")
         answer = problem(refusal)
         headers = {**HEADERS, **answer.headers, "connection": "close"}
         status = HTTPStatus(answer.status_code)

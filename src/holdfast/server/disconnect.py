@@ -52,7 +52,7 @@ async def _first(asked: ApiRequest, *works: Coroutine[Any, Any, T]) -> T:
         for one in doing:
             if one.done():
                 return await one
-        raise Invalid("The caller hung up.", code="caller_left")
+        raise Invalid("The client disconnected.", code="caller_left")
     finally:
         for task in (*doing, leaving):
             task.cancel()

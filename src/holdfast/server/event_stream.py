@@ -41,7 +41,7 @@ def _cursor(given: str) -> str:
     """Return the id of an event as a cursor that the database can read."""
     xid, seq, _ = cursor_of(given)
     if int(xid) >= 2**64 or seq >= 2**63:
-        raise Invalid(f"{given[:80]!r} is not the id of an event.", code="invalid_cursor", advice="Leave it out.")
+        raise Invalid(f"{given[:80]!r} is not the id of an event.", code="invalid_cursor", advice="Omit it.")
     return given
 
 

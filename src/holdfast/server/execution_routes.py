@@ -18,7 +18,7 @@ from holdfast.server.auth.caller import Access
 from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 from holdfast.server.operation_routes import KEY_HEADER, decode
 
-UNREADABLE = "The store of executions cannot be read."
+UNREADABLE = "The executions cannot be read."
 
 
 async def retry(asked: ApiRequest) -> Response:

@@ -50,9 +50,9 @@ def _client(operation: Operation[Any, Any], asked: ApiRequest) -> AbstractContex
         return asked.client()
     if asked.caller.tenant_id != DEFAULT_TENANT_ID:
         raise Forbidden(
-            "This is about the whole installation.",
+            "This operation affects the whole installation.",
             code="installation_only",
-            advice="Ask somebody of the default tenant.",
+            advice="Ask an administrator of the default tenant.",
         )
     return nullcontext(asked.server_state.client)
 
@@ -61,7 +61,7 @@ async def decode(operation: Operation[Any, Any], asked: ApiRequest) -> Request:
     """Decode the request into the operation's type; raise `Invalid` for anything else."""
     given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
     if taken := sorted(set(given) & set(operation.path_fields)):
-        raise Invalid(f"The path says {', '.join(taken)} already.", code=_code(operation))
+        raise Invalid(f"The path already sets {', '.join(taken)}.", code=_code(operation))
     kinds = get_type_hints(operation.request)
     try:
         # Path values are text; values of a body have their own types.
@@ -87,7 +87,7 @@ async def _body(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, 
     """Return the fields of the body; empty without one."""
     headers = asked.request.headers
     if asked.request.query_params:
-        raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Leave out the query.")
+        raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Remove the query string.")
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return {}
     one_bytes_max = asked.engine.settings.limits.input_bytes_max + 64 * 1024

@@ -124,12 +124,12 @@ async def on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         allowed = ", ".join(sorted(methods_of(request)))
         refusal = Invalid(
-            f"This path does not know {request.method}.", code="method_not_allowed", advice=f"It knows {allowed}."
+            f"This path does not support {request.method}.", code="method_not_allowed", advice=f"It supports {allowed}."
         )
         response = problem(refusal)
         response.headers["allow"] = allowed
         return response
-    return problem(NotFound("There is nothing at this path.", code="path_not_found"))
+    return problem(NotFound("There is no resource at this path.", code="path_not_found"))
 
 
 def methods_of(request: Request) -> set[str]:
@@ -144,7 +144,9 @@ def methods_of(request: Request) -> set[str]:
 async def on_surprise(request: Request, error: Exception) -> Response:
     """Handle an unexpected error, which is a bug."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(HoldfastError("Something went wrong here.", code="internal_error", advice="See the server's log."))
+    return problem(
+        HoldfastError("The server failed to handle the request.", code="internal_error", advice="See the server's log.")
+    )
 
 
 HANDLERS: dict[Any, Any] = {

@@ -228,13 +228,13 @@ class _Crashable(EffectRunner):
             case AnswerEffect(key=key, state=EffectState.DONE | EffectState.REFUSED as state):
                 word = "receipt" if state is EffectState.DONE else "refusal"
                 label = self._labels[key]
-                await self._point(f"after sending {label}, before its {word} is kept")
+                await self._point(f"after sending {label}, before its {word} is stored")
                 answer = await self._inner(request)
                 await self._point(f"after the {word} of {label}")
                 return answer
             case KeepStep(step):
                 self._round.traces.steps[step.name] += 1
-                await self._point(f"after the step {step.name} ran, before it is kept")
+                await self._point(f"after the step {step.name} ran, before it is stored")
                 answer = await self._inner(request)
                 await self._point(f"after the step {step.name}")
                 return answer

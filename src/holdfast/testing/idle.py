@@ -183,10 +183,11 @@ class _Drain:
     def _timeout(self, live: _Live) -> WaitTimeout:
         left = live.busy or live.waiting
         return WaitTimeout(
-            f"{left} tasks are not over after {self._seconds_max:g} s.",
-            advice="Are they all of this app, is no queue paused and no breaker held open?"
+            f"{left} tasks have not ended after {self._seconds_max:g} s.",
+            advice="Check that all of them belong to this app, that no queue is paused and that no breaker "
+            "is held open."
             if live.busy
-            else "Time was moved for them all along: are there retries, or a schedule, without end?",
+            else "Time was advanced for all of them: check for endless retries, or a schedule that always fires.",
         )
 
 

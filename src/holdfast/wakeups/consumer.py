@@ -101,7 +101,7 @@ class Consumer:
 
     def _notice(self, error: Exception | None) -> None:
         if error is not None and not self.is_away:
-            log.warning("no wake-ups for now, polling instead: %s", error)
+            log.warning("wake-ups are unavailable, polling instead: %s", error)
         elif error is None and self.is_away:
             log.info("wake-ups arrive again")
         self.is_away = error is not None

@@ -65,5 +65,5 @@ def away(name: str, error: BaseException) -> Unavailable:
     return Unavailable(
         f"{name} cannot be used: {str(error) or type(error).__name__}",
         code="carrier_away",
-        advice="Work goes on by polling; wake-ups follow when it is back.",
+        advice="Workers poll until it is available again.",
     )

@@ -66,8 +66,8 @@ class NodeCall:
         if self._callee.kind is not NodeKind.TASK:
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
-                f"{self._callee.name} is a flow, and only an action can be mapped.",
-                "Call the flow once with the whole list.",
+                f"{self._callee.name} is a flow, but only an action can be mapped.",
+                "Call the flow once with the complete list.",
             )
         over = self._settings.map_over or _mapped_over(self._callee.name, inputs)
         return self._placed(NodeKind.MAP, inputs, replace(self._settings, map_over=over))
@@ -154,7 +154,7 @@ def rule_of(given: object) -> TriggerRule:
     except ValueError:
         raise refusal(
             "DAG_VALIDATION_NODE_INVALID",
-            f"{shown(given)} is no trigger rule.",
+            f"{shown(given)} is not a trigger rule.",
             f"Choose one of {', '.join(TriggerRule)}.",
             field="trigger_rule",
         ) from None
@@ -169,14 +169,14 @@ def _arguments(callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if len(args) > len(callee.parameters):
         raise refusal(
             "DAG_VALIDATION_BINDING_INPUT_KEY_MISSING",
-            f"{callee.name} is called with {len(args)} values, and takes {len(callee.parameters)}.",
+            f"{callee.name} is called with {len(args)} values, but takes {len(callee.parameters)}.",
             f"It takes {', '.join(callee.parameters) or 'nothing'}.",
         )
     placed = dict(zip(callee.parameters, args, strict=False))
     if twice := [name for name in placed if name in kwargs]:
         raise refusal(
             "DAG_VALIDATION_BINDING_INPUT_KEY_CONFLICT",
-            f"{callee.name} is given {', '.join(twice)} twice, by place and by name.",
+            f"{callee.name} is given {', '.join(twice)} twice, by position and by name.",
             input_key=twice[0],
         )
     return placed | kwargs
@@ -199,7 +199,7 @@ def _mapped_over(name: str, inputs: Mapping[str, object]) -> str:
     said = f"{', '.join(found)} could be its list" if found else "none of its inputs is a list or a value of the flow"
     raise refusal(
         "DAG_VALIDATION_MAP_LIST_INVALID",
-        f"A map of {name} runs over one list, and {said}.",
+        f"A map of {name} runs over one list, but {said}.",
         'Name the list: `.node(map_over="…").map(…)`.',
     )
 
@@ -207,6 +207,6 @@ def _mapped_over(name: str, inputs: Mapping[str, object]) -> str:
 def _map_only(name: str) -> Invalid:
     return refusal(
         "DAG_VALIDATION_NODE_INVALID",
-        f"A node of {name} that is no map has concurrency or map_over.",
-        "Use `.map(…)`, or leave them out.",
+        f"A node of {name} that is not a map has concurrency or map_over.",
+        "Use `.map(…)`, or omit them.",
     )

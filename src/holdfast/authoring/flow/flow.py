@@ -96,7 +96,7 @@ class Flow(Placing, Generic[P]):
         """
         if concurrency is not None and not is_whole(concurrency, 1, NODES_MAX):
             raise Invalid(
-                f"concurrency={concurrency!r} is no whole number from 1 to {NODES_MAX}.",
+                f"concurrency={concurrency!r} is not a whole number from 1 to {NODES_MAX}.",
                 code="invalid_concurrency",
                 field="concurrency",
             )
@@ -123,9 +123,9 @@ class BoundFlow(Generic[P]):
 def _inputs_of(name: str, function: Callable[..., object]) -> tuple[FlowInput, ...]:
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise Invalid(
-            f"The flow {name} is no plain function.",
+            f"The flow {name} is not a plain function.",
             code="invalid_flow",
-            advice="Use `def`: a flow only says which actions run, and waits for none of them.",
+            advice="Use `def`: a flow only declares which actions run and does not await them.",
         )
     inputs = []
     for parameter in inspect.signature(function).parameters.values():
@@ -137,7 +137,7 @@ def _inputs_of(name: str, function: Callable[..., object]) -> tuple[FlowInput, .
             )
         if parameter.name == "connection":
             raise Invalid(
-                f"The flow {name} has a parameter named 'connection', which `client.start` keeps for itself.",
+                f"The flow {name} has a parameter named 'connection', which `client.start` reserves.",
                 code="invalid_flow",
                 advice="Give it another name.",
             )

@@ -175,8 +175,8 @@ class Trace:
         if name == RUN_INPUT:
             raise refusal(
                 "DAG_VALIDATION_EDGE_INVALID",
-                f"Flow {self.flow} lets a node come after {shown(given)}, which is no node.",
-                "Give what calling an action in the flow returned.",
+                f"Flow {self.flow} puts a node after {shown(given)}, which is not a node.",
+                "Pass the return value of an action that this flow called.",
             )
         return name
 
@@ -222,7 +222,7 @@ def required_trace(what: str) -> Trace:
 def _no_output(flow: str, value: object) -> Invalid:
     return refusal(
         "DAG_VALIDATION_OUTPUT_INVALID",
-        f"Flow {flow} returns {shown(value)}, which no run can give.",
-        "Return what a node gives, an input, or an object or a list of these; a constant can be returned by an action.",
+        f"Flow {flow} returns {shown(value)}, which a run cannot return.",
+        "Return the output of a node, an input, or an object or a list of these; an action can return a constant.",
         flow=flow,
     )

@@ -96,7 +96,7 @@ def parse_flow(
     """Parse and validate a flow; `file` names it in errors."""
     document = read_yaml(text, file=file, bytes_max=DEFINITION_BYTES_MAX)
     if not isinstance(document, Block):
-        raise refuse(file, 1, "DEFINITION_INVALID", "It is no mapping.", "Begin with `name:` and `nodes:`.")
+        raise refuse(file, 1, "DEFINITION_INVALID", "It is not a mapping.", "Begin with `name:` and `nodes:`.")
     return _Document(file, document).definition(default_name, ports or {}, flows or {})
 
 
@@ -153,7 +153,7 @@ class _Document:
         try:
             node = node_of(plain)
         except SHAPE_ERRORS as error:
-            raise self._invalid(block.line, f"The {where} does not have its shape: {shown(str(error))}.") from error
+            raise self._invalid(block.line, f"The {where} is malformed: {shown(str(error))}.") from error
         if (condition := self._condition(block)) is not None:
             node = replace(node, condition=condition)
         after = self._texts(block, "after")
@@ -195,7 +195,7 @@ class _Document:
                 self._file,
                 line,
                 "CONDITION_INVALID",
-                f"{shown(parts.get('operator'))} is no operator.",
+                f"{shown(parts.get('operator'))} is not an operator.",
                 f"Choose one of {', '.join(Operator)}.",
                 node=block["name"],
             ) from None
@@ -208,7 +208,7 @@ class _Document:
             return
         if not isinstance(given, Block):
             raise self._invalid(
-                block.lines[key], f"{key} is no mapping of inputs to sources.", "Write `input: node.key`."
+                block.lines[key], f"{key} is not a mapping of inputs to sources.", "Write `input: node.key`."
             )
         for input_key, source in given.items():
             line = given.lines[input_key]
@@ -227,7 +227,7 @@ class _Document:
             self._known(given, _SOURCE_KEYS, "source")
             return str(given.get("node", "")), str(given.get("key", ""))
         if not isinstance(given, str):
-            raise self._invalid(line, f"{shown(given)} is no source.", "Write `node`, `node.key` or `$input.key`.")
+            raise self._invalid(line, f"{shown(given)} is not a source.", "Write `node`, `node.key` or `$input.key`.")
         if given in self._names or given == RUN_INPUT:
             return given, ""
         at = len(given)
@@ -259,7 +259,7 @@ class _Document:
             edge = edge_of(block)
         except SHAPE_ERRORS as error:
             said = "bindings are pairs of an output and an input, [[rows, orders]]"
-            raise self._invalid(block.line, f"The edge does not have its shape: {shown(str(error))}.", said) from error
+            raise self._invalid(block.line, f"The edge is malformed: {shown(str(error))}.", said) from error
         # Record the last line: of two equal edges, the second is the duplicate.
         self._edge_lines[str(edge)] = block.line
         return edge
@@ -269,7 +269,7 @@ class _Document:
         if given is None:
             return
         if not isinstance(given, Items):
-            raise self._invalid(self._document.lines["inputs"], "inputs is no list.", "Write `- day` for each.")
+            raise self._invalid(self._document.lines["inputs"], "inputs is not a list.", "Write `- day` for each.")
         for one, line in zip(given, given.lines, strict=True):
             if isinstance(one, Block):
                 self._known(one, _INPUT_KEYS, "input")
@@ -277,14 +277,16 @@ class _Document:
             elif isinstance(one, str):
                 yield FlowInput(name=one)
             else:
-                raise self._invalid(line, f"{shown(one)} is no input.", "Write its name, or `{name: …, default: …}`.")
+                raise self._invalid(
+                    line, f"{shown(one)} is not an input.", "Write its name, or `{name: …, default: …}`."
+                )
 
     def _blocks(self, key: str, required: Collection[str]) -> Iterator[tuple[Block, int]]:
         given = self._document.get(key)
         if given is None:
             return
         if not isinstance(given, Items):
-            raise self._invalid(self._document.lines[key], f"{key} is no list.", "Begin each with `- `.")
+            raise self._invalid(self._document.lines[key], f"{key} is not a list.", "Begin each with `- `.")
         for one, line in zip(given, given.lines, strict=True):
             if not isinstance(one, Block) or any(name not in one for name in required):
                 raise self._invalid(line, f"One of the {key} has no {' and no '.join(required)}.")
@@ -294,15 +296,15 @@ class _Document:
         given = block.get(key, [])
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-            raise self._invalid(block.lines[key], f"{key} is no list of names.", "Write `after: [prepare]`.")
+            raise self._invalid(block.lines[key], f"{key} is not a list of names.", "Write `after: [prepare]`.")
         return list(texts)
 
     def _known(self, block: Block, keys: tuple[str, ...], what: str) -> None:
         for key in block:
             if key not in keys:
                 near = difflib.get_close_matches(key, keys, n=1)
-                advice = f"Did you mean {near[0]}?" if near else f"It knows {', '.join(keys)}."
-                raise self._invalid(block.lines[key], f"A {what} does not know {shown(key)}.", advice)
+                advice = f"Did you mean {near[0]}?" if near else f"Its fields are {', '.join(keys)}."
+                raise self._invalid(block.lines[key], f"A {what} has no field {shown(key)}.", advice)
 
     def _invalid(self, line: int, detail: str, advice: str = "") -> Invalid:
         return refuse(self._file, line, "DEFINITION_INVALID", detail, advice)

@@ -220,7 +220,7 @@ class _PackBuilder:
             document.complain(f"{source} cannot be imported: {type(error).__name__}: {error}.", "entrypoint")
             return None
         if not callable(function):
-            document.complain(f"{entrypoint} is no function.", "entrypoint")
+            document.complain(f"{entrypoint} is not a function.", "entrypoint")
             return None
         found: Callable[..., Any] = function
         return found

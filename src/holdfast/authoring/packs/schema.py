@@ -235,7 +235,7 @@ def _check_names(document: Document, template: Any, parameters: tuple[Parameter,
     known = [parameter.name for parameter in parameters]
     for name in sorted(set(names_in(template)) - set(known)):
         advice = _near(name, tuple(known), "There are") if known else "Declare it under `parameters`."
-        document.complain(f"${{{name}}} is no parameter of this action.", *where, advice=advice)
+        document.complain(f"${{{name}}} is not a parameter of this action.", *where, advice=advice)
 
 
 def _near(name: str, known: tuple[str, ...], list_text: str) -> str:

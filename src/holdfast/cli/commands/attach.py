@@ -68,5 +68,5 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
 
 def _told(variable: str) -> str:
     if not (value := os.environ.get(variable, "")):
-        raise Invalid(f"{variable} is not set.", code="not_launched", advice="This command is for launchers to run.")
+        raise Invalid(f"{variable} is not set.", code="not_launched", advice="Only launchers run this command.")
     return value

@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def audit() -> None:
-    """See who changed what and why, and prove that the log was not rewritten."""
+    """List audited changes, and prove that the log was not rewritten."""
 
 
 @audit.command("list")
-@click.option("--actor", metavar="NAME", help="Only changes by this one.")
-@click.option("--verb", metavar="VERB", help="Only this kind of change, as queue.pause or task.retry.")
-@click.option("--subject", metavar="KIND[:ID]", help="Only changes of queues, or of one: queue, queue:mail, task:1042.")
+@click.option("--actor", metavar="NAME", help="Only changes by this actor.")
+@click.option("--verb", metavar="VERB", help="Only this kind of change, such as queue.pause or task.retry.")
+@click.option(
+    "--subject",
+    metavar="KIND[:ID]",
+    help="Only changes of this kind of object, or of one object: queue, queue:mail, task:1042.",
+)
 @click.option("--since", metavar="DURATION", help='Only the last "1h", "7d" …')
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option(
-    "--before", type=int, metavar="SEQ", help="The page before this row: the last number of the previous one."
+    "--before", type=int, metavar="SEQ", help="Only rows before this one: the last number of the previous page."
 )
 def list_(subject: str | None, since: str | None, limit: int, **filters: Any) -> None:
     """List privileged changes, newest first."""
@@ -89,7 +93,7 @@ def _word(value: Any) -> str:
 
 @audit.command()
 @click.option(
-    "--anchor", "anchors", multiple=True, metavar="[SEQ:]HASH", help="An anchor noted earlier; may be repeated."
+    "--anchor", "anchors", multiple=True, metavar="[SEQ:]HASH", help="An anchor recorded earlier; may be repeated."
 )
 def verify(anchors: tuple[str, ...]) -> None:
     """Recompute the whole chain; exit 1 at the first row that was changed.
@@ -115,8 +119,8 @@ def _print(shell: Shell, found: AuditVerified) -> None:
         click.echo(
             f"{mark} {strip_control_chars(found.broken.sentence)} [{found.broken.code}]", color=shell.has_colour()
         )
-        shell.talk(f"{found.checked} rows before it are sound.")
+        shell.talk(f"{found.checked} rows before it are intact.")
         return
     if found.anchor is not None:
         click.echo(found.anchor)
-    shell.talk(f"{found.checked} rows checked, the chain is whole.")
+    shell.talk(f"{found.checked} rows checked, the chain is intact.")

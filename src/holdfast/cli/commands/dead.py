@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def dead() -> None:
-    """See, re-drive and dismiss what failed for good."""
+    """List, re-drive and dismiss dead letters."""
 
 
 @dead.command()
@@ -37,7 +37,7 @@ def groups() -> None:
 
     shell = the_shell()
     rows = shell.ask(list_groups, ListGroups()).groups
-    emit_rows(shell, rows, _group_columns(), empty="No dead letters: nothing failed for good that is not dealt with.")
+    emit_rows(shell, rows, _group_columns(), empty="No unresolved dead letters.")
     if rows and shell.is_table:
         shell.talk(f"Run one again: holdfast dead redrive --group {rows[0].fingerprint} --reason TEXT")
 
@@ -76,12 +76,14 @@ def _fault(row: GroupView | DeadLetterView) -> str:
 
 @dead.command("list")
 @click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
-@click.option("--task", "task_id", metavar="ID", help="Only letters of this task.", shell_complete=task_ids)
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these; unresolved ones unless said.")
-@click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
-@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
+@click.option("--task", "task_id", metavar="ID", help="Only dead letters of this task.", shell_complete=task_ids)
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these states.  [default: unresolved]")
+@click.option("--all", "everything", is_flag=True, help="Include resolved and ignored dead letters.")
+@click.option("--since", metavar="WHEN", help="Only since then: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--before", metavar="LETTER_ID", help="The page before this letter: the last id of the previous page.")
+@click.option(
+    "--before", metavar="LETTER_ID", help="Only dead letters before this one: the last id of the previous page."
+)
 def list_(states: tuple[str, ...], everything: bool, before: str | None, **filters: Any) -> None:
     """List dead letters, newest first."""
     from holdfast.operations.dead_letters import ListDeadLetters, list_letters
@@ -168,19 +170,23 @@ def show(dead_letter_id: str) -> None:
 
 @dead.command()
 @click.option(
-    "--group", "fingerprint", metavar="FP", help="Every letter of it, open or ignored.", shell_complete=fingerprints
+    "--group",
+    "fingerprint",
+    metavar="FP",
+    help="Every dead letter of this group, open or ignored.",
+    shell_complete=fingerprints,
 )
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
-@click.option("--dry-run", is_flag=True, help="Say what would run and which effects may repeat, and do nothing.")
+@click.option("--reason", metavar="TEXT", default="", help="Why the tasks will succeed now; required unless --dry-run.")
+@click.option("--dry-run", is_flag=True, help="Show what would run and which effects may repeat, and change nothing.")
 @click.option(
     "--dispatches",
     type=click.IntRange(1, DISPATCHES_MAX),
     default=DISPATCHES_MAX,
     show_default=True,
-    help="How often a task may go that fails again and again.",
+    help="Maximum number of dispatches of a task that keeps failing.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before re-driving a group.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before re-driving a group.")
 def redrive(
     fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, dispatches: int, yes: bool
 ) -> None:
@@ -236,7 +242,7 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int)
     click.echo(f"{fingerprint}\t{done.letters}")
     for one in done.effects:
         shell.talk(f"effect {one.name}: {repeated(one)}")
-    shell.talk(f"Asked for {counted(done.letters, 'letter')}. See them go: holdfast dead groups")
+    shell.talk(f"Requested a retry of {counted(done.letters, 'dead letter')}. Follow them: holdfast dead groups")
 
 
 def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
@@ -259,12 +265,14 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 
 
 @dead.command()
-@click.option("--group", "fingerprint", metavar="FP", help="Every letter of this group.", shell_complete=fingerprints)
-@click.option("--task", "task_id", metavar="ID", help="The letters of this task.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why nothing shall be done; kept with the letter.")
-@click.option("--abandon", is_flag=True, help="Also cancel the runs it belongs to, as a whole.")
-@click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
-@click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
+@click.option(
+    "--group", "fingerprint", metavar="FP", help="Every dead letter of this group.", shell_complete=fingerprints
+)
+@click.option("--task", "task_id", metavar="ID", help="The dead letters of this task.", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", required=True, help="Why no retry is needed; stored with the dead letter.")
+@click.option("--abandon", is_flag=True, help="Also cancel the runs that it belongs to.")
+@click.option("--resolved", is_flag=True, help="The problem was fixed by hand: mark it resolved instead of ignored.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
     """Dismiss dead letters. A later `redrive` can still run them.
 
@@ -279,7 +287,7 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
     how: dict[str, Any] = {"reason": reason, "abandon": abandon, "resolved": resolved}
     if fingerprint is not None:
         _require_group(shell, fingerprint)
-        shell.confirm(f"Dismiss every unresolved letter of group {fingerprint}?", yes=yes)
+        shell.confirm(f"Dismiss every unresolved dead letter of group {fingerprint}?", yes=yes)
         done = shell.ask(ignore_group, IgnoreGroup(fingerprint=fingerprint, **how))
     else:
         done = shell.ask(ignore_task, IgnoreTask(task_id=str(task_id), **how))
@@ -293,9 +301,15 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
 @click.option(
     "--group", "fingerprint", metavar="FP", help="Every dead task of this group.", shell_complete=fingerprints
 )
-@click.option("--task", "task_id", metavar="ID", help="This task; of a run, the whole run.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why nobody will need it; kept in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--task",
+    "task_id",
+    metavar="ID",
+    help="This task. If it belongs to a run, the complete run.",
+    shell_complete=task_ids,
+)
+@click.option("--reason", metavar="TEXT", required=True, help="Why it is no longer needed; recorded in the audit log.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
     """Delete what failed for good: the task with its input, attempts and dead letters. This cannot be undone.
 
@@ -319,14 +333,14 @@ def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool)
         return
     click.echo(f"{fingerprint or task_id}\tdeleted\t{done.tasks}")
     if done.runs:
-        shell.talk(f"{counted(done.runs, 'run')} went with them.")
+        shell.talk(f"{counted(done.runs, 'run')} deleted with them.")
     if done.left:
-        shell.talk(f"{counted(done.left, 'task')} left: their runs are not over.")
+        shell.talk(f"{counted(done.left, 'task')} not deleted: their runs have not ended.")
 
 
 @dead.command()
 @click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
-@click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
+@click.option("--all", "everything", is_flag=True, help="Include resolved and ignored dead letters.")
 def export(fingerprint: str | None, everything: bool) -> None:
     """Write dead letters with their inputs to stdout, one JSON object per line, newest first."""
     shell = the_shell()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @worker_group_options
 @unsafe_option
 def dev(is_unsafe: bool, **asked: Any) -> None:
-    """Run everything in one process tree: database, repair loops, workers for APP, HTTP API, and a live log.
+    """Run everything in one process tree: database, maintenance loops, workers for APP, HTTP API, and a live log.
 
     Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url select another database.
     """
@@ -114,7 +114,7 @@ def _greet(shell: Shell, place: DatabaseLocation, settings: Settings, app_ref: s
     shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")
     if place.home is not None:
         shell.talk(f"Data      {place.home}")
-    shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
+    shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: pass an APP, or run `holdfast work APP`")
     asks = "HOLDFAST_ENV=local " if place.is_embedded and settings.home is None else ""
     shell.talk(f"Try       {asks}holdfast task list · task submit ACTION key=value · top")
     shell.talk("Ctrl-C stops everything.")

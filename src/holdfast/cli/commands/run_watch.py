@@ -147,7 +147,7 @@ class _Lines:
     async def keep(self) -> NoReturn:
         """Wait forever: printed lines need no refresh."""
         await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody fulfils it")
+        raise AssertionError("this future is never completed")
 
     def tell(self, event: RunEvent) -> None:
         if self._shell.is_json:

@@ -30,12 +30,14 @@ HTTP_SESSIONS_MAX = 20
 
 
 @click.command(cls=Command)
-@click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Offer the HTTP API.")
+@click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Serve the HTTP API.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: the setting, 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: the setting, 8787]")
 @unsafe_option
 def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool) -> None:
-    """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Several servers may run.
+    """Serve the HTTP API and run the maintenance loops: expired leases, due retries, retention.
+
+    Several servers may run.
 
     It also launches workers for actions that have a launcher. The API needs the extra `holdfast[server]`; without it,
     --no-http runs the loops alone.
@@ -103,7 +105,7 @@ async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell
             return OK
         await require_durable(engine.database, is_unsafe=settings.unsafe)
         launchers_of(engine).check()
-        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
+        shell.talk(f"Maintenance loops on {without_password(place.url)}. Ctrl-C stops them.")
         if with_http:
             await require_tenant_role(engine.database)
             # A separate pool: requests that use up its sessions leave the maintenance loops theirs.
@@ -152,7 +154,7 @@ async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
         task.cancel()
     ended = await asyncio.gather(loops, return_exceptions=True)
     if is_broken:
-        logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
+        logging.getLogger("holdfast").error("the maintenance loops ended: %r", ended[0])
     return FAILED if is_broken else OK
 
 

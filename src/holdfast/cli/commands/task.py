@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def task() -> None:
-    """Submit, follow and steer tasks."""
+    """Submit, follow and control tasks."""
 
 
 task.add_command(watch)
@@ -44,7 +44,10 @@ task.add_command(replay)
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--input", "given", metavar="JSON", default="{}", help="The input: a JSON object, @FILE, or - for stdin.")
 @click.option(
-    "--copy-of", metavar="TASK_ID", help="As that task was, but for what is given here.", shell_complete=task_ids
+    "--copy-of",
+    metavar="TASK_ID",
+    help="Copy the arguments of that task; options given here override them.",
+    shell_complete=task_ids,
 )
 @click.option("--queue", metavar="NAME", help="Another queue than the action's own.", shell_complete=queue_names)
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key and input give the same task.")
@@ -142,9 +145,9 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 @click.option("--queue", metavar="NAME", help="Only this queue.", shell_complete=queue_names)
 @click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
 @click.option("--tag", metavar="TEXT", help="Only tasks with this tag.")
-@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
+@click.option("--since", metavar="WHEN", help="Only since then: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--before", metavar="PLACE", help="Go on where the previous page ended: it says where.")
+@click.option("--before", metavar="PLACE", help="Continue after the previous page, which prints this value.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List tasks, newest first.
 
@@ -235,8 +238,8 @@ def _attempt_of(view: TaskView) -> str:
         limit = f"generation {view.generation}, at most {view.max_attempts} failed attempts in each"
         return f"{view.attempt} ({limit})"
     if view.attempt > view.max_attempts:
-        return f"{view.attempt} (at most {view.max_attempts} may fail; losses count apart)"
-    return f"{view.attempt} of at most {view.max_attempts} (losses apart)"
+        return f"{view.attempt} (at most {view.max_attempts} may fail; losses count separately)"
+    return f"{view.attempt} of at most {view.max_attempts} (losses count separately)"
 
 
 def _print_task(shell: Shell, view: TaskView) -> None:
@@ -270,7 +273,7 @@ def _print_task(shell: Shell, view: TaskView) -> None:
     for one in view.attempts:
         head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
         took = lasted(one.started_at, one.ended_at)
-        asked = "" if one.dispatched_at == one.started_at else f", asked for {moment(one.dispatched_at, utc=shell.utc)}"
+        asked = "" if one.dispatched_at == one.started_at else f", requested {moment(one.dispatched_at, utc=shell.utc)}"
         click.echo(f"{head}{asked}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
         if one.message is not None:
             click.echo(f"    {strip_control_chars(one.type or one.code)}: {strip_control_chars(one.message)}")
@@ -329,7 +332,7 @@ def _effects(page: EffectPage) -> list[EffectView]:
 @task.command()
 @click.argument("task_ids", nargs=-1, required=True, shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before canceling several.")
 def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     """Cancel tasks: waiting ones at once, running ones are asked to stop first.
 
@@ -348,6 +351,10 @@ async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> int:
         return (await operation_client.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
 
     def talk(state: str) -> str:
-        return "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
+        return (
+            "Canceled."
+            if state == "canceled"
+            else "Stop requested; the attempt is stopped by force after its grace period."
+        )
 
     return await for_each_id(shell, task_ids, steer, name="task_id", talk=talk)

@@ -127,7 +127,7 @@ async def end_of(shell: Shell, operation_client: OperationClient, task_id: str, 
 @click.command(cls=Command)
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--attempt", type=int, help="Only this attempt.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the task ends.")
 def logs(task_id: str, attempt: int | None, follow: bool) -> None:
     """Print the log lines and the progress of a task's attempts."""
     shell = the_shell()

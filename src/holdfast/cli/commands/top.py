@@ -37,8 +37,10 @@ class TopSnapshot:
 
 
 @click.command(cls=Command)
-@click.option("--every", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once and leave.")
+@click.option(
+    "--every", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between refreshes."
+)
+@click.option("--once", is_flag=True, help="Print once and exit.")
 def top(every: float, once: bool) -> None:
     """Watch queues and workers live; Ctrl-C leaves."""
     shell = the_shell()
@@ -50,7 +52,7 @@ def top(every: float, once: bool) -> None:
             emit_rows(shell, look.queues, _queue_columns(), empty="No queues yet.")
             if shell.is_table:
                 click.echo()
-            emit_rows(shell, look.workers, worker_commands.columns(), empty="No worker is here.")
+            emit_rows(shell, look.workers, worker_commands.columns(), empty="No workers are running.")
         return
     try:
         shell.run(_watch(shell, every))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @worker_group_options
-@click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
+@click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the maintenance loops.")
 @unsafe_option
 def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.

@@ -63,7 +63,7 @@ def unsafe_option(command: F) -> F:
         "--unsafe",
         "is_unsafe",
         is_flag=True,
-        help="Start although the server can lose accepted work in a crash (fsync off).",
+        help="Start even if the server can lose accepted work in a crash (fsync off).",
     )(command)
 
 

@@ -190,7 +190,7 @@ class Shell:
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Invalid(question, code="confirmation_needed", advice="Repeat it with --yes.")
+            raise Invalid(question, code="confirmation_needed", advice="Repeat the command with --yes.")
         if not click.confirm(question, err=True):
             raise click.exceptions.Exit(USAGE)
 

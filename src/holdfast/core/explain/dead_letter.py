@@ -15,9 +15,9 @@ from holdfast.core.values.duration import human
 
 UNDER_WAY = (DeadLetterState.RETRY_REQUESTED, DeadLetterState.RETRYING)
 _HELD_BY_CAMPAIGN = {
-    "awaiting_approval": "waits for somebody's approval",
+    "awaiting_approval": "waits for an approval",
     "awaiting_version": "waits for a newer worker",
-    "canary": "tries its first few",
+    "canary": "runs its canary",
     "ramp": "releases it in its turn",
     "stopped": "was stopped",
 }
@@ -69,7 +69,7 @@ def letter_sentence(letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -
 
 
 def _under_way(letter: DeadLetterFacts, at: datetime, *, is_failed: bool) -> str:
-    asked = f"{letter.actor} asked for its retry {ago(at, letter.changed_at)}"
+    asked = f"{letter.actor} requested its retry {ago(at, letter.changed_at)}"
     asked += f" ({one_line(letter.reason)})" if letter.reason else ""
     is_sent = letter.state == DeadLetterState.RETRYING
     count = f"dispatch {letter.dispatches} of {letter.dispatches_max}"
@@ -77,9 +77,9 @@ def _under_way(letter: DeadLetterFacts, at: datetime, *, is_failed: bool) -> str
         by = "" if letter.campaign is None else f" in {_named(letter.campaign)}"
         return f"is being retried{by}: {count} by {letter.actor}." if is_sent else f"is to be retried: {asked}."
     if not letter.can_retry:
-        return "may not be retried, so the sweep leaves it."
+        return "may not be retried, so the sweep skips it."
     if letter.campaign is not None and is_sent:
-        return f"is being retried in {_named(letter.campaign)}, which has yet to see that it failed again."
+        return f"is being retried in {_named(letter.campaign)}, which has not yet recorded that it failed again."
     if letter.dispatches >= letter.dispatches_max:
         return f"was dispatched {letter.dispatches} times; the sweep parks it next."
     follows = f"dispatch {letter.dispatches + 1} of {letter.dispatches_max} follows {_when(letter.next_at, at)}"
@@ -94,7 +94,7 @@ def _when(next_at: datetime | None, at: datetime) -> str:
 
 def _ignored(letter: DeadLetterFacts, at: datetime) -> str:
     if letter.disposition == Disposition.RETRY_EXHAUSTED:
-        return f"is parked since {ago(at, letter.changed_at)}: {full_stop(one_line(letter.reason))}"
+        return f"was parked {ago(at, letter.changed_at)}: {full_stop(one_line(letter.reason))}"
     word = "abandoned" if letter.disposition == Disposition.ABANDONED else "ignored"
     if letter.disposition == Disposition.RETRY_FAILED and letter.campaign is not None:
         return f"came back from {_named(letter.campaign)} {ago(at, letter.changed_at)}: it failed again."
@@ -104,7 +104,7 @@ def _ignored(letter: DeadLetterFacts, at: datetime) -> str:
 
 def _campaign(campaign: CampaignFacts | None) -> str:
     if campaign is None:
-        return ": nobody has acted on it yet"
+        return ": no action was taken on it yet"
     return f" and in {_named(campaign)}, which {_HELD_BY_CAMPAIGN.get(campaign.state, 'is over')}"
 
 

@@ -87,7 +87,8 @@ def _gate_launched_for(facts: TaskFacts, launch: LaunchFacts) -> WaitCondition:
     return WaitCondition(
         check=Check(ok=False, text=f"launcher {name} is not for {whom}"),
         code="not_launched_for",
-        headline=f"Nobody launches a worker for it: {whom} is not among `{key}` of [launchers.{name}] of the server.",
+        headline=f"No server launches a worker for it: {whom} is not among `{key}` of [launchers.{name}] of "
+        "the server.",
         moves=("holdfast server",),
     )
 

@@ -78,9 +78,9 @@ def _rule(rule: TriggerRule) -> str:
         case TriggerRule.ALL_SUCCESS:
             return ""
         case TriggerRule.ALL_DONE:
-            return ", however they end"
+            return ", whatever their outcome"
         case TriggerRule.ONE_SUCCESS:
-            return ", and goes with the first that completes"
+            return ", and starts after the first that completes"
         case _:
             assert_never(rule)
 
@@ -146,7 +146,7 @@ def _items(facts: NodeEvidence) -> Explanation:
 def _child(facts: NodeEvidence) -> Explanation:
     assert facts.child is not None
     child = facts.child
-    over = f"{child.nodes - child.pending} of {count_of(child.nodes, 'node')} over"
+    over = f"{child.nodes - child.pending} of {count_of(child.nodes, 'node')} ended"
     return Explanation(
         code="child_run",
         headline=f"Runs {child.flow} as run {child.run_id}, which is {child.state}: {over}.",
@@ -159,7 +159,7 @@ def _child(facts: NodeEvidence) -> Explanation:
 def _wait(facts: NodeEvidence) -> Explanation:
     assert facts.wait is not None
     wait = facts.wait
-    asks = (f"it asks: {one_line(wait.prompt)}",) if wait.prompt else ()
+    asks = (f"prompt: {one_line(wait.prompt)}",) if wait.prompt else ()
     return Explanation(
         code=wait_code(wait),
         headline=f"Waits for {waited_for(wait, facts.at)}.",
@@ -175,7 +175,7 @@ def _completed(facts: NodeEvidence) -> str:
     if facts.child is not None:
         return f"Completed by run {facts.child.run_id} of {facts.child.flow}."
     if facts.wait is not None:
-        return "Approved." if facts.wait.is_approval else f"Completed: the event {facts.wait.name} came."
+        return "Approved." if facts.wait.is_approval else f"Completed: the event {facts.wait.name} arrived."
     return "Completed."
 
 
@@ -207,7 +207,7 @@ def _skipped(facts: NodeEvidence) -> Explanation:
         value = f"; it was {facts.condition_value}" if facts.condition_value else ""
         headline = f"Skipped: its condition does not hold: {facts.condition}{value}."
     elif facts.wait is not None:
-        headline = f"Skipped: nothing answered {facts.wait.name} in time."
+        headline = f"Skipped: {facts.wait.name} got no answer in time."
     else:
         headline = "Skipped."
     return _over(facts, "skipped", "skipped", headline)
@@ -240,7 +240,7 @@ def blamed(found: CauseFacts | None) -> str:
 
 
 def paused_by(hold: RunRestrictions, run_id: str) -> str:
-    return f"{hold.paused_by or 'somebody'} paused run {run_id}"
+    return f"{hold.paused_by or 'an operator'} paused run {run_id}"
 
 
 def canceled_by(hold: RunRestrictions) -> str:

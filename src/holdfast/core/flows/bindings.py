@@ -116,7 +116,7 @@ def map_inputs(node: Node, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(items, list):
         raise refusal(
             "DAG_VALIDATION_MAP_LIST_INVALID",
-            f"Node {node.name} maps over {node.map_over}, which is {type(items).__name__} and no list.",
+            f"Node {node.name} maps over {node.map_over}, which is {type(items).__name__}, not a list.",
             "Bind a list to it.",
             node=node.name,
             input_key=node.map_over,
@@ -161,8 +161,8 @@ def _value(
     if not isinstance(output, Mapping):
         raise refusal(
             "DAG_VALIDATION_UPSTREAM_OUTPUT_INVALID",
-            f"Edge {edge} reads {output_key}, but the output of {upstream} is {type(output).__name__} and no object.",
-            "Return an object with this key, or bind the whole output.",
+            f"Edge {edge} reads {output_key}, but the output of {upstream} is {type(output).__name__}, not an object.",
+            "Return an object with this key, or bind the complete output.",
             node=downstream,
             edge=edge,
             output_key=output_key,

@@ -99,10 +99,10 @@ class _Plan:
             raise _not_retryable(name, f"it is {'retrying' if name in self._retrying else state}")
         decided = self._reset(name).release
         if decided is not Release.RUN:
-            raise _not_retryable(name, f"its upstreams say {decided}")
+            raise _not_retryable(name, f"its upstream nodes decide {decided}")
         self._take(name)
         if state is TaskState.COMPLETED and (user := self._under_way_behind()) is not None:
-            raise _not_retryable(name, f"what it returned is in use, {user} is under way")
+            raise _not_retryable(name, f"its output is in use: {user} is active")
 
     def finished(self) -> Redrive:
         resets = tuple(self._reset(name) for name in self._graph.order if name in self._found)
@@ -140,8 +140,8 @@ class _Plan:
 
 def _not_retryable(name: str, why: str) -> Conflict:
     return Conflict(
-        f"Node {name} cannot be retried by itself: {why}.",
+        f"Node {name} cannot be retried alone: {why}.",
         code="DAG_STATE_TRANSITION_NODE_NOT_RETRYABLE",
-        advice="Wait until it is over, or retry what failed before it.",
+        advice="Wait until it ends, or retry the node that failed upstream.",
         node=name,
     )

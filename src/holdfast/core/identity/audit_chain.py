@@ -113,15 +113,17 @@ class ChainCheck:
             rows = f"Row {expected} is" if seq == expected + 1 else f"Rows {expected} to {seq - 1} are"
             return ChainBreak(seq=expected, code="audit_row_missing", sentence=f"{rows} missing.")
         if seq < expected:
-            return ChainBreak(seq=seq, code="audit_row_repeated", sentence=f"Row {seq} is there more than once.")
+            return ChainBreak(seq=seq, code="audit_row_repeated", sentence=f"Row {seq} exists more than once.")
         if link.prev_hash != self.end.hash:
             before = f"row {seq - 1}" if seq > 1 else "the beginning"
             return ChainBreak(seq=seq, code="audit_row_unlinked", sentence=f"Row {seq} does not follow {before}.")
         if digest(link.record, link.prev_hash) != link.hash:
-            return ChainBreak(seq=seq, code="audit_row_changed", sentence=f"Row {seq} is not what was written.")
+            return ChainBreak(
+                seq=seq, code="audit_row_changed", sentence=f"Row {seq} was changed after it was written."
+            )
         moved = next((one for one in self._anchors if one.seq == seq and one.hash != link.hash), None)
         if moved is not None:
-            sentence = f"Row {seq} is not the one that was anchored: the chain was written anew."
+            sentence = f"Row {seq} is not the one that was anchored: the chain was rewritten."
             return ChainBreak(seq=seq, code="audit_anchor_differs", sentence=sentence)
         return None
 
@@ -137,11 +139,11 @@ class ChainCheck:
             sentence = f"Row {kept.seq + 1} was added past the head, which ends at {kept.seq}."
             return ChainBreak(seq=kept.seq + 1, code="audit_head_behind", sentence=sentence)
         if kept.hash != end.hash:
-            sentence = f"Row {end.seq} is not the one the head names: the chain was written anew."
+            sentence = f"Row {end.seq} is not the one the head names: the chain was rewritten."
             return ChainBreak(seq=end.seq, code="audit_head_differs", sentence=sentence)
         if self._anchors:
             seq = min((one.seq for one in self._anchors if one.seq is not None), default=end.seq)
-            sentence = "An anchored row is not in the chain: it was cut or written anew."
+            sentence = "An anchored row is not in the chain: the chain was truncated or rewritten."
             return ChainBreak(seq=min(seq, end.seq + 1), code="audit_anchor_missing", sentence=sentence)
         return None
 

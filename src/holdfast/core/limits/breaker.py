@@ -54,7 +54,7 @@ class Breaker:
         for name in ("window_seconds", "open_seconds"):
             object.__setattr__(self, name, seconds_of(getattr(self, name)))
             if not SECONDS_MIN <= getattr(self, name) <= SECONDS_MAX:
-                raise _refusal(name, getattr(self, name), f"it must lie between {SECONDS_MIN:g} s and a day")
+                raise _refusal(name, getattr(self, name), f"it must be between {SECONDS_MIN:g} s and a day")
         for name in ("attempts_min", "trials"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= COUNT_MAX:
@@ -119,9 +119,9 @@ def known_fields(what: str, kind: type, given: Mapping[Any, Any]) -> dict[str, A
     names = [field.name for field in fields(kind)]
     if unknown := [str(name) for name in given if name not in names]:
         raise Invalid(
-            f"A {what} does not know {', '.join(sorted(unknown))}.",
+            f"A {what} has no field {', '.join(sorted(unknown))}.",
             code="invalid_guard",
-            advice=f"It knows {', '.join(names)}.",
+            advice=f"Its fields are {', '.join(names)}.",
         )
     return dict(given)
 

@@ -35,7 +35,7 @@ class Quota:
     def __post_init__(self) -> None:
         object.__setattr__(self, "window_seconds", seconds_of(self.window_seconds))
         if not SECONDS_MIN <= self.window_seconds <= SECONDS_MAX:
-            raise _refusal("window_seconds", self.window_seconds, f"it must lie between {SECONDS_MIN:g} s and a day")
+            raise _refusal("window_seconds", self.window_seconds, f"it must be between {SECONDS_MIN:g} s and a day")
         if self.retries is None and self.share is None:
             object.__setattr__(self, "share", SHARE_DEFAULT)
         if self.share is not None:

@@ -168,7 +168,7 @@ def _place(slot: datetime, standing: ScheduleState, busy_with: str | None, waiti
         if late <= LATE_SECONDS:
             return _verdict(slot, SlotState.FIRED, Cause.ON_TIME, "")
         return _verdict(slot, SlotState.FIRED, Cause.LATE, f"Fired {human(late)} late: no scheduler ran at the time.")
-    because = f"The previous firing ({busy_with}) is not over" if busy_with else "Earlier slots wait"
+    because = f"The previous firing ({busy_with}) is not over" if busy_with else "Earlier slots are waiting"
     if standing.overlap is Overlap.SKIP:
         return _verdict(slot, SlotState.SKIPPED, Cause.OVERLAP, f"{because}.")
     if standing.overlap is Overlap.QUEUE and waiting >= standing.max_waiting:

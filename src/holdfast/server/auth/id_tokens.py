@@ -44,10 +44,10 @@ class IdTokens:
         issuer = seen["payload"].get("iss")
         provider = self._by_spelling.get(issuer) if isinstance(issuer, str) else None
         if provider is None:
-            raise token_rejected("its issuer is not one of ours")
+            raise token_rejected("its issuer is not configured")
         key = await self._key_rings[provider.issuer].find(kid, algorithm)
         if key is None:
-            raise token_rejected("it names no key of ours")
+            raise token_rejected("it names no known key")
         return judged(_verified(text, key, algorithm, provider), provider)
 
     async def close(self) -> None:

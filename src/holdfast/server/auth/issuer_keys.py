@@ -91,11 +91,11 @@ def fetch_keys(url: str) -> Keys:
         while part := answer.read1(65536):
             body += part
             if len(body) > BODY_BYTES_MAX or time.monotonic() > until:
-                raise ValueError("the answer is too large or too slow")
+                raise ValueError("the response is too large or too slow")
     document = json.loads(body)
     given = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(given, list):
-        raise ValueError("the answer is not a set of keys")
+        raise ValueError("the response is not a set of keys")
     keys = dict(entry for one in given[:KEYS_MAX] if (entry := _usable(one)) is not None)
     if not keys:
         raise ValueError("there is no usable key")

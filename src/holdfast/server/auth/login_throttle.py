@@ -64,8 +64,8 @@ class LoginThrottle:
 
 def _too_many(wait_seconds: float) -> Unavailable:
     return Unavailable(
-        "Too many credentials from this address were not accepted.",
+        "Too many failed authentications from this address.",
         code="too_many_attempts",
-        advice="Wait, and use a token that is in use.",
+        advice="Wait, then use a valid token.",
         retry_after_seconds=math.ceil(wait_seconds),
     )

@@ -67,7 +67,7 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise InvalidSettings(
-            f"trusted_proxies names {text[:80]!r}, which is no address and no network.",
+            f"trusted_proxies names {text[:80]!r}, which is neither an address nor a network.",
             advice="Write them as 10.0.0.5 or 10.0.0.0/24, separated by commas.",
             setting="http.trusted_proxies",
         ) from None

@@ -28,8 +28,8 @@ WHOM = {
 PAGE = """
 ## The worker contract
 
-What workers elsewhere speak; [its rules](remote-workers.md#the-contract) say in which order. The same as a document for
-programs is at `/internal/openapi.json`, where workers are served. Fields beyond these are ignored.
+The HTTP API of remote workers; [its rules](remote-workers.md#the-contract) define the order of calls. The same contract
+is served as an OpenAPI document at `/internal/openapi.json`, on the workers' listener. Unknown fields are ignored.
 """
 
 

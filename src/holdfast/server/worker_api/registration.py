@@ -88,7 +88,7 @@ async def register(request: ApiRequest) -> Response:
 async def _declare(request: ApiRequest, body: Register, version: str) -> None:
     """Store what the worker's code declares about its actions, after all of it was checked."""
     if unnamed := {one.action for one in body.declares} - set(body.actions):
-        raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
+        raise Invalid(f"{min(unnamed)[:80]} is declared, but is not among the worker's actions.", code="invalid_worker")
     await _require_own(request, body)
     for one in body.declares:
         limits.valid_priority(one.priority)
@@ -118,7 +118,7 @@ async def _require_own(request: ApiRequest, body: Register) -> None:
 def _policy(declared: DeclaredAction, request: ApiRequest) -> RetryPolicy:
     known = {field.name for field in fields(RetryPolicy)}
     if unknown := declared.policy.keys() - known:
-        raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
+        raise Invalid(f"A policy has no field {min(unknown)[:80]}.", code="invalid_policy")
     try:
         return RetryPolicy.from_json({**request.engine.policy_defaults.usual.to_json(), **declared.policy}).validated()
     except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -148,7 +148,7 @@ class RemoteWorkers:
             row = await session.fetchrow(_HEARTBEAT_TASK, task_id, attempt, lease_token, self._lease_seconds)
             if row is None:
                 raise LeaseLost(
-                    f"Attempt {attempt} of task {task_id} does not hold the lease any more.",
+                    f"Attempt {attempt} of task {task_id} no longer holds the lease.",
                     advice="Stop the work; its result would be refused.",
                     task_id=str(task_id),
                 )
@@ -199,7 +199,7 @@ class RemoteWorkers:
             [refusal] = settled.refused
             raise LeaseLost(
                 f"Attempt {done.attempt} of task {done.task_id} was not accepted: {refusal.winner}.",
-                advice="Another attempt decides; drop this result.",
+                advice="Another attempt decides the result; discard this one.",
                 task_id=str(done.task_id),
                 winner=refusal.winner,
             )

@@ -193,7 +193,7 @@ def _numbers(held: Sequence[Id] | None) -> list[int] | None:
 def _known(body: Batch) -> list[tuple[int, Any]]:
     known = body.known or []
     if len(known) != len(body.known_tasks):
-        raise Invalid("Every known token goes with its task in known_tasks.", code="invalid_batch")
+        raise Invalid("Every token in known needs its task in known_tasks.", code="invalid_batch")
     return [(bounds.task_number(task_id), token) for task_id, token in zip(body.known_tasks, known, strict=True)]
 
 

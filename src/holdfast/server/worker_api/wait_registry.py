@@ -255,7 +255,7 @@ class WaitRegistry:
         try:
             await self._catalog.learn(lanes, ())
         except ANY_DB_ERROR as error:
-            log.warning("could not read which workers a ring is for, the poll will find it: %s", error)
+            log.warning("could not look up the workers of a notification; the next poll finds the tasks: %s", error)
             return
         self._ring([lane for lane in lanes if self._catalog.knows_lane(lane)])
 
