@@ -188,7 +188,8 @@ MOMENTARY = {
     re.compile(r"\b[0-9a-f]{12,64}\b"): "<hash>",
     # What has just been handed in is said in another way.
     re.compile(
-        r"Ready: nothing holds it back[^;]*; a worker claims it next|Queued <age>; a worker should claim it within moments"
+        r"Ready: nothing holds it back[^;]*; a worker claims it next"
+        r"|Queued <age>; a worker should claim it within moments"
     ): "<ready>",
 }
 """What differs between two moments, two callers and two databases."""

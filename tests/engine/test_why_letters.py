@@ -80,7 +80,7 @@ async def test_a_parked_letter_says_so(harness, ask, clock):
         await clock.advance(seconds=300)
     await harness.sweep_once()
     headline = (await ask(task_id)).headline
-    assert "is parked since" in headline and "after 5 dispatches" in headline
+    assert "was parked" in headline and "after 5 dispatches" in headline
 
 
 async def test_the_campaign_is_named(harness, engine, ask):
@@ -99,7 +99,7 @@ async def test_the_campaign_is_named(harness, engine, ask):
     await harness.campaigns_once()
     assert any(f"is being retried in {named}" in line for line in (await ask(first)).evidence)
     await fail_one(harness)
-    assert "has yet to see that it failed again" in (await ask(first)).headline
+    assert "has not yet recorded that it failed again" in (await ask(first)).headline
     await harness.campaigns_once()
     assert f"came back from {named}" in (await ask(first)).headline
 

@@ -60,7 +60,7 @@ def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
     if len(given) == 1 and callable(given[0]):
         function: Callable[..., Any] = given[0]
         return function
-    text = ", ".join(repr(one)[:80] for one in given) or "nothing"
+    text = ", ".join(repr(argument)[:80] for argument in given) or "nothing"
     raise Invalid(
         f"@app.action takes a function, not {text}.",
         code="invalid_action",

@@ -47,7 +47,7 @@ class Signature:
         is_first = bool(parameters) and context is parameters[0] and context.kind is not context.KEYWORD_ONLY
         self._context_name = None if context is None else context.name
         self._context_key = None if is_first else self._context_name
-        parameters = [one for one in parameters if one is not context]
+        parameters = [parameter for parameter in parameters if parameter is not context]
         _refuse_positional_only(function, parameters)
         _refuse_reserved(function, parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -126,28 +126,34 @@ def _context_among(
 ) -> inspect.Parameter | None:
     from holdfast.authoring.context import Context
 
-    usable = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    typed = [one for one in usable if _without_none(hints.get(one.name)) is Context]
+    usable = [
+        parameter for parameter in parameters if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    typed = [parameter for parameter in usable if _without_none(hints.get(parameter.name)) is Context]
     if len(typed) > 1:
         raise _refused(
             function,
-            f"takes its context in two parameters, {' and '.join(one.name for one in typed)}",
+            f"takes its context in two parameters, {' and '.join(parameter.name for parameter in typed)}",
             "Keep one of them.",
         )
-    for one in usable:
-        if not typed and one.name == _CONTEXT_NAME and _without_none(hints.get(one.name, Any)) in (Any, object):
-            return one
-        if one.name not in hints and one.default is one.empty and _says_context(one.annotation):
+    for parameter in usable:
+        if (
+            not typed
+            and parameter.name == _CONTEXT_NAME
+            and _without_none(hints.get(parameter.name, Any)) in (Any, object)
+        ):
+            return parameter
+        if parameter.name not in hints and parameter.default is parameter.empty and _says_context(parameter.annotation):
             raise _refused(
                 function,
-                f"has the parameter {one.name!r} of the type {one.annotation!r}, which cannot be resolved",
+                f"has the parameter {parameter.name!r} of the type {parameter.annotation!r}, which cannot be resolved",
                 "If it is the context, name it ctx, or import hf.Context at run time.",
             )
     return typed[0] if typed else None
 
 
 def _without_none(hint: Any) -> Any:
-    inner = [one for one in get_args(hint) if one is not NoneType]
+    inner = [get_arg for get_arg in get_args(hint) if get_arg is not NoneType]
     return inner[0] if get_origin(hint) in (Union, UnionType) and len(inner) == 1 else hint
 
 

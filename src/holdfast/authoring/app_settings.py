@@ -30,13 +30,15 @@ def settings_for(own: Settings | None, told: Settings) -> Settings:
     if told.url is None and told.home is None:
         return _laid_over(told, own)
     _require_same_place(own, told)
-    ignored = [one for one in _said(own) if one.key not in _COMPARED and _value(one, own) != _value(one, told)]
+    ignored = [
+        option for option in _said(own) if option.key not in _COMPARED and _value(option, own) != _value(option, told)
+    ]
     if ignored:
         log.warning(
             "the app's code sets %s, which is ignored: the database of this process is configured outside "
             "the code, so all settings are read from there; set %s there",
-            ", ".join(one.key for one in ignored),
-            ", ".join(one.variable for one in ignored),
+            ", ".join(option.key for option in ignored),
+            ", ".join(option.variable for option in ignored),
         )
     return told
 
@@ -87,8 +89,8 @@ def _address(url: str) -> tuple[str, ...]:
 
 def _laid_over(told: Settings, own: Settings) -> Settings:
     said: dict[str, dict[str, Any]] = {}
-    for one in _said(own):
-        said.setdefault(one.section, {})[one.field] = _value(one, own)
+    for option in _said(own):
+        said.setdefault(option.section, {})[option.field] = _value(option, own)
     top = said.pop("", {})
     sections = {name: replace(getattr(told, name), **values) for name, values in said.items()}
     return replace(told, **top, **sections, launchers=own.launchers or told.launchers)
@@ -96,7 +98,7 @@ def _laid_over(told: Settings, own: Settings) -> Settings:
 
 def _said(own: Settings) -> list[Option]:
     """Return the options that the code sets. A value equal to its default counts as not set."""
-    return [one for one in options() if _value(one, own) != one.default]
+    return [option for option in options() if _value(option, own) != option.default]
 
 
 def _value(option: Option, settings: Settings) -> Any:

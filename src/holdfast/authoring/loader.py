@@ -140,8 +140,8 @@ def _where(error: BaseException) -> str:
     """Return the file and line of the user's own code that failed, not those of a library."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f" ({Path(error.filename).name}, line {error.lineno})"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<frozen")]
-    own = [one for one in frames if not one.filename.startswith(_LIBRARIES)] or frames
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 

@@ -116,7 +116,7 @@ def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
             )
         return _check_input(name, target.flow, given)
     if _is_flow(target):
-        wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
+        wants_time = TIME_INPUT not in given and any(flow_input.name == TIME_INPUT for flow_input in target.inputs)
         accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))
         return wants_time
     action = target.action if isinstance(target, BoundAction) else target

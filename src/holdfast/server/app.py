@@ -126,7 +126,9 @@ class _Server(uvicorn.Server):
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 while state.connections or state.tasks:
                     # Include connections that were accepted a moment ago.
-                    for connection in [one for one in state.connections if one not in told]:
+                    for connection in [
+                        open_connection for open_connection in state.connections if open_connection not in told
+                    ]:
                         told.add(connection)
                         connection.shutdown()
                     await asyncio.sleep(SHUTDOWN_LOOK_SECONDS)
@@ -174,7 +176,11 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
             return
         internal = stack.enter_context(_bound(*settings.internal_address, "HOLDFAST_INTERNAL_PORT"))
         for workers_here, bound in ((False, public), (True, internal)):
-            offered = [one for one in ENDPOINTS if _is_for_all(one) or one.path.startswith(INTERNAL) == workers_here]
+            offered = [
+                endpoint
+                for endpoint in ENDPOINTS
+                if _is_for_all(endpoint) or endpoint.path.startswith(INTERNAL) == workers_here
+            ]
             await stack.enter_async_context(_offered(server_state, offered, bound))
         yield Addresses(url=_url(public), internal_url=_url(internal))
 

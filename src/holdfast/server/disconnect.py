@@ -49,9 +49,9 @@ async def _first(asked: ApiRequest, *works: Coroutine[Any, Any, T]) -> T:
     leaving = asyncio.create_task(_left(asked))
     try:
         await asyncio.wait({*doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        for one in doing:
-            if one.done():
-                return await one
+        for pending in doing:
+            if pending.done():
+                return await pending
         raise Invalid("The client disconnected.", code="caller_left")
     finally:
         for task in (*doing, leaving):

@@ -135,9 +135,9 @@ async def on_http(request: Request, error: Exception) -> Response:
 def methods_of(request: Request) -> set[str]:
     """Return every method that some route has for the path of a request."""
     found: set[str] = set()
-    for one in request.app.routes:
-        if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE:
-            found |= one.methods or set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
     return found
 
 

@@ -126,22 +126,26 @@ async def _state_of(client: Client, asked: str) -> str:
 def _watched(watch: Sequence[Watched], calls: Counter[str]) -> Iterator[None]:
     """Count the calls of some functions, by replacing them where they are looked up."""
     with ExitStack() as stack:
-        for one in watch:
-            holder, attribute = _place_of(one)
-            label = one if isinstance(one, str) else f"{getattr(holder, '__name__', type(holder).__name__)}.{attribute}"
+        for watched in watch:
+            holder, attribute = _holder_of(watched)
+            label = (
+                watched
+                if isinstance(watched, str)
+                else f"{getattr(holder, '__name__', type(holder).__name__)}.{attribute}"
+            )
             stack.enter_context(patch.object(holder, attribute, _counting(getattr(holder, attribute), label, calls)))
         yield
 
 
-def _place_of(one: Watched) -> tuple[Any, str]:
-    if not isinstance(one, str):
-        return one
-    path, _, attribute = one.rpartition(".")
+def _holder_of(watched: Watched) -> tuple[Any, str]:
+    if not isinstance(watched, str):
+        return watched
+    path, _, attribute = watched.rpartition(".")
     try:
         holder = import_module(path)
     except ImportError as error:
         advice = 'Name it as "module.function", or pass (object, "attribute").'
-        raise Invalid(f"{one!r} cannot be watched: {error}.", code="invalid_watch", advice=advice) from error
+        raise Invalid(f"{watched!r} cannot be watched: {error}.", code="invalid_watch", advice=advice) from error
     if not hasattr(holder, attribute):
         raise Invalid(f"{path} has no {attribute!r} to watch.", code="invalid_watch")
     return holder, attribute

@@ -131,7 +131,7 @@ class EngineHarness:
             tags=task.tags,
         )
         bytes_max = self.engine.settings.limits.input_bytes_max
-        encoded = [json_codec.encode(dict(one), bytes_max=bytes_max, what="input") for one in inputs]
+        encoded = [json_codec.encode(dict(task_input), bytes_max=bytes_max, what="input") for task_input in inputs]
         keys = None if task.key is None else [task.key]
         accepted = await enqueue(self.engine.database, self.engine.catalog, order, encoded, keys=keys, session=session)
         return [Enqueued(str(task_id), accepted.is_new) for task_id in accepted.task_ids]
@@ -148,7 +148,7 @@ class EngineHarness:
             claimed = await claimer.claim(session, want, now=time.monotonic())
             claimed = await with_inputs(session, self.engine.catalog, claimed)
         self.engine.catalog.guarded |= claimer.guarded
-        return [await self._lease(one, worker) for one in claimed]
+        return [await self._lease(task, worker) for task in claimed]
 
     async def claim_one(self, *, worker: str = "first") -> HeldLease:
         """Claim the next task; raise `NotFound` if there is none to claim."""

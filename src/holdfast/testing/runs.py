@@ -58,7 +58,8 @@ class Runs:
         """Start one run per input."""
         snapshot = await self.snapshot(flow)
         encoded = [
-            json_codec.encode(accept_run_input(flow.inputs, one), bytes_max=BYTES_MAX, what="input") for one in inputs
+            json_codec.encode(accept_run_input(flow.inputs, run_input), bytes_max=BYTES_MAX, what="input")
+            for run_input in inputs
         ]
         async with self._engine.database.transaction() as session:
             run_ids, notifications = await start_runs(

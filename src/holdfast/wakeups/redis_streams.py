@@ -86,7 +86,7 @@ class RedisStream:
         name them.
         """
         pending = await self._client.xpending_range(self.key, GROUP, min="-", max="+", count=TRIMMED_MAX)
-        ids = [one["message_id"] for one in pending]
+        ids = [entry["message_id"] for entry in pending]
         line = self._client.pipeline(transaction=False)
         for entry_id in ids:
             line.xrange(self.key, min=entry_id, max=entry_id)
@@ -106,14 +106,14 @@ class RedisStream:
         if not deliveries:
             return
         async with self._trouble():
-            ids = [one.receipt for one in deliveries]
+            ids = [delivery.receipt for delivery in deliveries]
             await self._client.xclaim(self.key, GROUP, READER, 0, ids, justid=True)
 
     async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         if not deliveries:
             return
         async with self._trouble():
-            ids = [one.receipt for one in deliveries]
+            ids = [delivery.receipt for delivery in deliveries]
             line = self._client.pipeline(transaction=False)
             line.xack(self.key, GROUP, *ids)
             line.xdel(self.key, *ids)

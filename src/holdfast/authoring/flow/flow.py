@@ -41,8 +41,10 @@ class Flow(Placing, Generic[P]):
         self._make = make
         self._definition: FlowDefinition | None = None
         self._lock = threading.RLock()
-        ports = tuple(Port(key=one.name, is_required=one.is_required) for one in inputs)
-        self._callee = Callee(NodeKind.FLOW, name, name.rpartition(".")[2], tuple(one.name for one in inputs), ports)
+        ports = tuple(Port(key=flow_input.name, is_required=flow_input.is_required) for flow_input in inputs)
+        self._callee = Callee(
+            NodeKind.FLOW, name, name.rpartition(".")[2], tuple(flow_input.name for flow_input in inputs), ports
+        )
 
     @classmethod
     def of_function(cls, name: str, version: int, function: Callable[P, object]) -> Flow[P]:

@@ -75,7 +75,7 @@ class Trace:
             )
         name = self._name(node_name) if settings.name is None else settings.name
         config, sources = self._input(name, arguments)
-        after = [self._upstream(one) for one in settings.after]
+        after = [self._upstream(upstream) for upstream in settings.after]
         self._edges += edges_into(name, sources, after=after, condition=settings.condition)
         self._nodes.append(
             Node(
@@ -186,7 +186,7 @@ def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Call
     begun = Trace(flow)
     token = _tracing.set(begun)
     try:
-        returned = function(**{one.name: Reference(begun, RUN_INPUT, one.name) for one in inputs})
+        returned = function(**{flow_input.name: Reference(begun, RUN_INPUT, flow_input.name) for flow_input in inputs})
     except Invalid as error:
         raise located(error, raising_line(error.__traceback__)) from error
     except Exception as error:

@@ -47,7 +47,7 @@ def flow_files(path: str | Path) -> list[Path]:
     """Return the file itself, or the YAML files of a folder in order of name."""
     found = Path(path)
     if found.is_dir():
-        return sorted(one for one in found.iterdir() if one.suffix in (".yaml", ".yml"))
+        return sorted(file for file in found.iterdir() if file.suffix in (".yaml", ".yml"))
     return [found]
 
 
@@ -82,7 +82,10 @@ def read_flows(files: Iterable[Path], ports: Ports, known: Iterable[KnownFlow]) 
 def ports_of(flows: Iterable[KnownFlow]) -> Ports:
     """Return the parameters of flows by name; of several versions the newest counts."""
     newest = sorted(flows, key=lambda flow: flow.version)
-    return {flow.name: tuple(Port(key=one.name, is_required=one.is_required) for one in flow.inputs) for flow in newest}
+    return {
+        flow.name: tuple(Port(key=flow_input.name, is_required=flow_input.is_required) for flow_input in flow.inputs)
+        for flow in newest
+    }
 
 
 def parse_flow(
@@ -213,8 +216,8 @@ class _Document:
         for input_key, source in given.items():
             line = given.lines[input_key]
             if isinstance(source, list):
-                for index, one in enumerate(source):
-                    yield Source(f"{input_key}[{index}]", *self._source(one, line))
+                for index, entry in enumerate(source):
+                    yield Source(f"{input_key}[{index}]", *self._source(entry, line))
             else:
                 yield Source(input_key, *self._source(source, line))
 
@@ -245,7 +248,7 @@ class _Document:
         if isinstance(given, Block) and not ("node" in given and given.keys() <= set(_SOURCE_KEYS)):
             sources = list(self._sources(self._document, "output"))
         elif isinstance(given, Items):
-            sources = [Source(f"[{index}]", *self._source(one, line)) for index, one in enumerate(given)]
+            sources = [Source(f"[{index}]", *self._source(entry, line)) for index, entry in enumerate(given)]
         else:
             sources = [Source("", *self._source(given, line))]
         edges = edges_into(RUN_OUTPUT, sources)
@@ -270,15 +273,15 @@ class _Document:
             return
         if not isinstance(given, Items):
             raise self._invalid(self._document.lines["inputs"], "inputs is not a list.", "Write `- day` for each.")
-        for one, line in zip(given, given.lines, strict=True):
-            if isinstance(one, Block):
-                self._known(one, _INPUT_KEYS, "input")
-                yield input_of({"name": None, "is_required": "default" not in one, **one})
-            elif isinstance(one, str):
-                yield FlowInput(name=one)
+        for entry, line in zip(given, given.lines, strict=True):
+            if isinstance(entry, Block):
+                self._known(entry, _INPUT_KEYS, "input")
+                yield input_of({"name": None, "is_required": "default" not in entry, **entry})
+            elif isinstance(entry, str):
+                yield FlowInput(name=entry)
             else:
                 raise self._invalid(
-                    line, f"{shown(one)} is not an input.", "Write its name, or `{name: …, default: …}`."
+                    line, f"{shown(entry)} is not an input.", "Write its name, or `{name: …, default: …}`."
                 )
 
     def _blocks(self, key: str, required: Collection[str]) -> Iterator[tuple[Block, int]]:
@@ -287,15 +290,15 @@ class _Document:
             return
         if not isinstance(given, Items):
             raise self._invalid(self._document.lines[key], f"{key} is not a list.", "Begin each with `- `.")
-        for one, line in zip(given, given.lines, strict=True):
-            if not isinstance(one, Block) or any(name not in one for name in required):
+        for entry, line in zip(given, given.lines, strict=True):
+            if not isinstance(entry, Block) or any(name not in entry for name in required):
                 raise self._invalid(line, f"One of the {key} has no {' and no '.join(required)}.")
-            yield one, line
+            yield entry, line
 
     def _texts(self, block: Block, key: str) -> list[str]:
         given = block.get(key, [])
         texts = [given] if isinstance(given, str) else given
-        if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise self._invalid(block.lines[key], f"{key} is not a list of names.", "Write `after: [prepare]`.")
         return list(texts)
 

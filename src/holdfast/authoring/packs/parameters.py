@@ -38,7 +38,7 @@ def with_parameters(function: Callable[..., Any], parameters: tuple[Parameter, .
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
     named = [_named(parameter) for parameter in parameters]
     function.__signature__ = inspect.Signature([context, *named])  # type: ignore[attr-defined]
-    function.__annotations__ = {"ctx": Context, **{one.name: one.annotation for one in named}}
+    function.__annotations__ = {"ctx": Context, **{declared.name: declared.annotation for declared in named}}
     return function
 
 
@@ -51,4 +51,4 @@ def _named(parameter: Parameter) -> inspect.Parameter:
 
 def filled(given: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Return the input, completed with defaults."""
-    return {one.name: one.default for one in parameters if not one.is_required} | dict(given)
+    return {parameter.name: parameter.default for parameter in parameters if not parameter.is_required} | dict(given)

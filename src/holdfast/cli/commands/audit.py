@@ -85,9 +85,9 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return " + ".join(_word(one) for one in value)
+        return " + ".join(_word(item) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_word(one)}" for name, one in value.items())
+        return ", ".join(f"{name.replace('_', ' ')} {_word(item)}" for name, item in value.items())
     return str(value)
 
 

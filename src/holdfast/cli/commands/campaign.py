@@ -122,7 +122,7 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
         )
     newer = "a newer one is there" if plan.has_newer else "none newer is there"
     pairs.append(("versions", f"failed on {_words(plan.failed_on)}; now {_words(plan.present)}: {newer}"))
-    pairs += [(f"effect {one.name}", repeated(one)) for one in plan.effects]
+    pairs += [(f"effect {effect.name}", repeated(effect)) for effect in plan.effects]
     if plan.looked_into < plan.runs:
         pairs.append(
             ("inspected", f"{plan.looked_into} of the runs; the other runs may repeat more effects than listed here")
@@ -150,7 +150,7 @@ def repeated(effect: RepeatedEffect) -> str:
 
 
 def _words(versions: list[str]) -> str:
-    return ", ".join(one or "unnamed" for one in versions) or "no worker"
+    return ", ".join(version or "unnamed" for version in versions) or "no worker"
 
 
 @campaign.command("list")

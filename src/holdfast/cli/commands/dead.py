@@ -120,7 +120,7 @@ def _source(letter: DeadLetterView) -> str:
     """Return what failed: the task, or the effect that ended it."""
     if letter.source_type == "task":
         return f"task {letter.source_id}"
-    names = [one.effect for one in letter.effects if one.idempotency_key == letter.source_id]
+    names = [effect.effect for effect in letter.effects if effect.idempotency_key == letter.source_id]
     return f"effect {names[0] if names else 'that another task sent since'}, under {letter.source_id}"
 
 
@@ -160,10 +160,10 @@ def show(dead_letter_id: str) -> None:
         ("input", bytes(view.input).decode()),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
-    for one in view.effects:
-        shell.talk(effect_line(one))
-        if one.compensation is not None and one.compensated_by is None and one.state != "refused":
-            shell.talk(f"  Undo it: {undoing(one)}")
+    for effect in view.effects:
+        shell.talk(effect_line(effect))
+        if effect.compensation is not None and effect.compensated_by is None and effect.state != "refused":
+            shell.talk(f"  Undo it: {undoing(effect)}")
     if view.traceback and shell.is_table:
         click.echo("\n".join(f"    │ {line}" for line in strip_control_chars(view.traceback).rstrip().splitlines()))
 
@@ -240,8 +240,8 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int)
         emit_json(done)
         return
     click.echo(f"{fingerprint}\t{done.letters}")
-    for one in done.effects:
-        shell.talk(f"effect {one.name}: {repeated(one)}")
+    for effect in done.effects:
+        shell.talk(f"effect {effect.name}: {repeated(effect)}")
     shell.talk(f"Requested a retry of {counted(done.letters, 'dead letter')}. Follow them: holdfast dead groups")
 
 

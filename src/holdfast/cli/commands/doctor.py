@@ -32,7 +32,7 @@ def doctor() -> None:
     shell = the_shell()
     with shell.busy("Looking"):
         findings = shell.run(_examine(shell))
-    is_broken = any(one.level == "failed" for one in findings)
+    is_broken = any(finding.level == "failed" for finding in findings)
     if shell.is_json:
         emit_json(findings)
     else:
@@ -115,13 +115,13 @@ async def _carrier(settings: Settings) -> list[Finding]:
 
 def _print(shell: Shell, findings: list[Finding]) -> None:
     if not shell.is_table:
-        for one in findings:
-            click.echo("\t".join((one.level, one.name, one_line(one.detail), one_line(one.fix))))
+        for finding in findings:
+            click.echo("\t".join((finding.level, finding.name, one_line(finding.detail), one_line(finding.fix))))
         return
-    width = max(len(one.name) for one in findings)
-    for one in findings:
-        mark, colour = _MARKS[one.level]
-        line = f"{click.style(mark, fg=colour)} {one.name:<{width}}  {one_line(one.detail)}"
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark, colour = _MARKS[finding.level]
+        line = f"{click.style(mark, fg=colour)} {finding.name:<{width}}  {one_line(finding.detail)}"
         click.echo(line, color=shell.has_colour())
-        if one.fix:
-            click.echo(f"  {'':<{width}}  → {one_line(one.fix)}")
+        if finding.fix:
+            click.echo(f"  {'':<{width}}  → {one_line(finding.fix)}")

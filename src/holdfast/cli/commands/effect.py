@@ -86,21 +86,21 @@ def effect_line(row: EffectView) -> str:
 def tell_repeats(shell: Shell, effects: Sequence[EffectView], *, is_dry: bool = False) -> None:
     """Print effects that may repeat; with `is_dry` also how to undo them instead."""
     again = "it would be sent again under the same key" if is_dry else "it is sent again under the same key"
-    for one in effects[:REPEATS_SHOWN]:
-        shell.talk(f"{effect_line(one)}; {again}.")
-        if is_dry and one.compensation is not None and one.compensated_by is None:
-            shell.talk(f"  Or undo it: {undoing(one)}")
+    for effect in effects[:REPEATS_SHOWN]:
+        shell.talk(f"{effect_line(effect)}; {again}.")
+        if is_dry and effect.compensation is not None and effect.compensated_by is None:
+            shell.talk(f"  Or undo it: {undoing(effect)}")
     if len(effects) > REPEATS_SHOWN:
         shell.talk(f"… and {len(effects) - REPEATS_SHOWN} more: holdfast effect list --state unknown")
 
 
 def tell_undone(shell: Shell, effects: Sequence[EffectView]) -> None:
     """Warn of compensated effects: the code requests them again, and fails there."""
-    for one in effects[:REPEATS_SHOWN]:
-        named = f" ({one.user_key})" if one.user_key else ""
+    for effect in effects[:REPEATS_SHOWN]:
+        named = f" ({effect.user_key})" if effect.user_key else ""
         shell.talk(
             one_line(
-                f"! effect {one.effect}{named} was undone by task {one.compensated_by}: a repeated request "
+                f"! effect {effect.effect}{named} was undone by task {effect.compensated_by}: a repeated request "
                 "under its key fails with effect_compensated. Use another key in the code."
             )
         )

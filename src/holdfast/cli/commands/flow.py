@@ -59,8 +59,10 @@ def list_(app_ref: str | None) -> None:
     if app_ref is not None:
         from holdfast.authoring.flow.registry import every_version
 
-        own = [one.definition for one in every_version(shell.load_app(app_ref).flows)]
-        emit_rows(shell, [_summary(one) for one in own], _summary_columns(), empty=f"{app_ref} has no flows.")
+        own = [version.definition for version in every_version(shell.load_app(app_ref).flows)]
+        emit_rows(
+            shell, [_summary(definition) for definition in own], _summary_columns(), empty=f"{app_ref} has no flows."
+        )
         return
     from holdfast.operations.flows import list_flows
     from holdfast.operations.shared_types import ListNames
@@ -112,7 +114,10 @@ def show(name: str, version: int | None, app_ref: str | None) -> None:
     if shell.is_json:
         emit_json(definition.to_json())
         return
-    inputs = [one.name if one.is_required else f"{one.name} = {one.default!r}" for one in definition.inputs]
+    inputs = [
+        flow_input.name if flow_input.is_required else f"{flow_input.name} = {flow_input.default!r}"
+        for flow_input in definition.inputs
+    ]
     graph = definition.graph()
     emit_pairs(
         shell,

@@ -101,7 +101,7 @@ def show(name: str) -> None:
         return
     counts = ("queued", "delayed", "running", "retrying", "blocked", "completed", "failed", "canceled")
     pairs: list[tuple[str, object]] = [("queue", view.name)]
-    pairs += [(one, compact(getattr(view, one) or 0, is_partial=one in view.partial)) for one in counts]
+    pairs += [(count, compact(getattr(view, count) or 0, is_partial=count in view.partial)) for count in counts]
     pairs += [
         ("oldest", "–" if view.oldest_seconds is None else human(view.oldest_seconds)),
         ("workers", view.workers),

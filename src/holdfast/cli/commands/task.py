@@ -270,16 +270,24 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("output", bytes(view.output).decode() if view.state == "completed" else None),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
-    for one in view.attempts:
-        head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
-        took = lasted(one.started_at, one.ended_at)
-        asked = "" if one.dispatched_at == one.started_at else f", requested {moment(one.dispatched_at, utc=shell.utc)}"
-        click.echo(f"{head}{asked}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
-        if one.message is not None:
-            click.echo(f"    {strip_control_chars(one.type or one.code)}: {strip_control_chars(one.message)}")
-            click.echo(f"    {strip_control_chars(one.sentence)} Class {one.failure_class}.")
-        if one.traceback and shell.is_table:
-            click.echo("\n".join(f"    │ {line}" for line in strip_control_chars(one.traceback).rstrip().splitlines()))
+    for attempt in view.attempts:
+        head = f"{icon(attempt.state)} attempt {attempt.attempt} {attempt.state} on {attempt.worker or 'no worker'}"
+        took = lasted(attempt.started_at, attempt.ended_at)
+        asked = (
+            ""
+            if attempt.dispatched_at == attempt.started_at
+            else f", requested {moment(attempt.dispatched_at, utc=shell.utc)}"
+        )
+        click.echo(f"{head}{asked}, started {moment(attempt.started_at, utc=shell.utc)}, took {took}")
+        if attempt.message is not None:
+            click.echo(
+                f"    {strip_control_chars(attempt.type or attempt.code)}: {strip_control_chars(attempt.message)}"
+            )
+            click.echo(f"    {strip_control_chars(attempt.sentence)} Class {attempt.failure_class}.")
+        if attempt.traceback and shell.is_table:
+            click.echo(
+                "\n".join(f"    │ {line}" for line in strip_control_chars(attempt.traceback).rstrip().splitlines())
+            )
     for effect in view.effects:
         click.echo(effect_line(effect))
 
@@ -326,7 +334,7 @@ async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[Eff
 
 def _effects(page: EffectPage) -> list[EffectView]:
     """Return the effects that are sent again; compensated ones are not."""
-    return [one for one in page.effects if one.compensated_by is None]
+    return [effect for effect in page.effects if effect.compensated_by is None]
 
 
 @task.command()

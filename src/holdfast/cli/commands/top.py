@@ -75,7 +75,7 @@ async def _look(operation_client: OperationClient) -> TopSnapshot:
     workers = (await operation_client.ask(list_workers, ListWorkers())).workers
     return TopSnapshot(
         queues=await all_of(operation_client, list_queues, ListQueues(history=False), lambda page: page.queues),
-        workers=[one for one in workers if one.state != "gone"],
+        workers=[worker for worker in workers if worker.state != "gone"],
         enqueued=pulse.enqueued,
         finished=pulse.finished,
         taken_at=time.monotonic(),
@@ -101,9 +101,9 @@ def _screen(before: TopSnapshot, now: TopSnapshot) -> Any:
     from rich.console import Group
     from rich.text import Text
 
-    queued = sum(one.queued for one in now.queues)
-    running = sum(one.running for one in now.queues)
-    retrying = sum(one.retrying for one in now.queues)
+    queued = sum(queue.queued for queue in now.queues)
+    running = sum(queue.running for queue in now.queues)
+    retrying = sum(queue.retrying for queue in now.queues)
     head = Text.assemble(
         ("holdfast  ", "bold"),
         f"≡ {compact(queued)} queued   ",
@@ -111,7 +111,7 @@ def _screen(before: TopSnapshot, now: TopSnapshot) -> Any:
         (f"↻ {compact(retrying)} retrying   ", "yellow"),
         f"in {_rate(before.enqueued, now.enqueued, before, now)}   ",
         (f"done {_rate(before.finished, now.finished, before, now)}   ", "cyan"),
-        counted(sum(one.state == "active" for one in now.workers), "worker"),
+        counted(sum(worker.state == "active" for worker in now.workers), "worker"),
     )
     shown = now.workers[:WORKERS_SHOWN_MAX]
     hidden = len(now.workers) - len(shown)

@@ -33,16 +33,16 @@ async def for_each_id(
     is_one = len(ids) == 1
     try:
         async with shell.operation_client() as operation_client:
-            for one in ids:
+            for object_id in ids:
                 try:
-                    state = await steer(operation_client, one)
+                    state = await steer(operation_client, object_id)
                 except (Conflict, NotFound, Invalid) as error:
                     codes.append(shell.print_error(error))
-                    told.append({name: one, "error": error.code})
+                    told.append({name: object_id, "error": error.code})
                     continue
-                told.append({name: one, "state": state})
+                told.append({name: object_id, "state": state})
                 if not shell.is_json:
-                    click.echo(f"{one}\t{state}")
+                    click.echo(f"{object_id}\t{state}")
                     if talk is not None:
                         shell.talk(talk(state))
     finally:

@@ -99,23 +99,23 @@ class FittedTable(Generic[T]):
         ]
         shown = fitted(self._columns, naturals, options.max_width)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-        for one in shown:
-            column = self._columns[one.place]
+        for fit in shown:
+            column = self._columns[fit.place]
             table.add_column(
                 column.title,
                 justify="right" if column.right else "left",
                 no_wrap=True,
                 overflow="ellipsis",
-                min_width=one.width,
-                max_width=one.width,
+                min_width=fit.width,
+                max_width=fit.width,
             )
         for row, cells in zip(self._rows, self._cells, strict=True):
-            table.add_row(*(Text(cells[one.place], style=self._style(one, row)) for one in shown))
-        whole = max(options.max_width, _total(one.width for one in shown) + GAP)
-        yield from _wide(console, table, whole)
+            table.add_row(*(Text(cells[fit.place], style=self._style(fit, row)) for fit in shown))
+        width = max(options.max_width, _total(fit.width for fit in shown) + GAP)
+        yield from _wide(console, table, width)
 
-    def _style(self, one: FittedColumn, row: T) -> str:
-        hue = self._columns[one.place].hue
+    def _style(self, fit: FittedColumn, row: T) -> str:
+        hue = self._columns[fit.place].hue
         return "" if hue is None else hue(row)
 
 

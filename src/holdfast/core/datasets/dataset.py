@@ -99,13 +99,15 @@ def defined(
         raise _refusal(f"{schema!r} cannot hold {name}.", "Name a schema of your own, in lower case.")
     checked = _columns(name, columns)
     names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else (key,)
-    for one in names:
-        if one not in checked:
+    for column in names:
+        if column not in checked:
             raise _refusal(
-                f"The key of {name} names {one!r}, which is not a column of it.", "Name some of its columns."
+                f"The key of {name} names {column!r}, which is not a column of it.", "Name some of its columns."
             )
-        if checked[one] is ColumnType.JSONB:
-            raise _refusal(f"The key of {name} names {one}, which is JSON.", "Use a column whose type can be compared.")
+        if checked[column] is ColumnType.JSONB:
+            raise _refusal(
+                f"The key of {name} names {column}, which is JSON.", "Use a column whose type can be compared."
+            )
     if len(set(names)) < len(names):
         raise _refusal(f"The key of {name} names a column twice.", "Name each once.")
     return Dataset(name=name, version=version, columns=checked, key=names, schema=schema)

@@ -178,7 +178,7 @@ def _has_nul(value: Any) -> bool:
     if isinstance(value, str):
         return "\x00" in value
     if isinstance(value, Mapping):
-        return any(_has_nul(key) or _has_nul(one) for key, one in value.items())
+        return any(_has_nul(key) or _has_nul(item) for key, item in value.items())
     return isinstance(value, list | tuple) and any(map(_has_nul, value))
 
 

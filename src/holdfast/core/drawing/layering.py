@@ -71,7 +71,9 @@ class _LayerBuilder:
 
     def add_dummies(self) -> None:
         number = {name: item for item, name in enumerate(self.names)}
-        edges = [(number[name], number[one]) for name in self.graph.names for one in self.graph.downstream[name]]
+        edges = [
+            (number[name], number[neighbor]) for name in self.graph.names for neighbor in self.graph.downstream[name]
+        ]
         edges.sort(key=lambda edge: self.layer_of[edge[1]] - self.layer_of[edge[0]])
         chains: dict[int, list[int]] = {}
         room = min(DUMMIES_PER_NODE_MAX * len(self.names), DUMMIES_MAX)
@@ -113,9 +115,9 @@ def _depths(graph: Graph) -> list[int]:
     """Return the layer of every node, in topological order."""
     depth: dict[str, int] = {}
     for name in graph.order:
-        depth[name] = max((depth[one] + 1 for one in graph.upstream[name]), default=0)
+        depth[name] = max((depth[neighbor] + 1 for neighbor in graph.upstream[name]), default=0)
     for name in graph.roots:
-        depth[name] = min((depth[one] - 1 for one in graph.downstream[name]), default=0)
+        depth[name] = min((depth[neighbor] - 1 for neighbor in graph.downstream[name]), default=0)
     return [depth[name] for name in graph.order]
 
 
@@ -148,7 +150,7 @@ def _by_barycentre(layer: list[int], fixed: list[int], neighbours: Neighbours) -
     keys: dict[int, float] = {}
     for index, item in enumerate(layer):
         mine = neighbours[item]
-        keys[item] = sum(place[one] for one in mine) / len(mine) if mine else index * scale
+        keys[item] = sum(place[neighbour] for neighbour in mine) / len(mine) if mine else index * scale
     return sorted(layer, key=keys.__getitem__)
 
 
@@ -160,7 +162,7 @@ def _crossings(layers: list[list[int]], after: Neighbours) -> int:
         tree = [0] * (len(place) + 1)
         seen = 0
         for item in layers[index]:
-            ends = sorted(place[one] for one in after[item])
+            ends = sorted(place[successor] for successor in after[item])
             for end in ends:
                 total += seen - _count_up_to(tree, end + 1)
             for end in ends:

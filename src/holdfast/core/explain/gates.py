@@ -232,7 +232,7 @@ def quota_over(facts: TaskFacts) -> str | None:
         return None
     if facts.due_at <= facts.failure.retry_at or facts.failure.retry_at > facts.at:
         return None
-    quota = next((one for one in facts.quotas if one.used >= one.allowed), facts.quotas[0])
+    quota = next((limit for limit in facts.quotas if limit.used >= limit.allowed), facts.quotas[0])
     whose = f"retry quota of {quota.scope} {quota.name} ({quota.text})"
     if quota.used >= quota.allowed:
         return f"{whose} is used up; next slot in {human(quota.next_slot_seconds)}"

@@ -58,7 +58,7 @@ def explain_node(facts: NodeEvidence) -> Explanation:
 
 
 def _blocked(facts: NodeEvidence) -> Explanation:
-    waiting = [one for one in facts.upstreams if one.state not in TERMINAL]
+    waiting = [upstream for upstream in facts.upstreams if upstream.state not in TERMINAL]
     count = f"{len(waiting)} of {count_of(len(facts.upstreams), 'upstream')}"
     headline = f"Blocked: waits for {count}: {_named(waiting)}{_rule(facts.rule)}."
     first = waiting[0].node if waiting else ""
@@ -87,11 +87,16 @@ def _rule(rule: TriggerRule) -> str:
 
 def _checks(upstreams: tuple[UpstreamFacts, ...]) -> tuple[Check, ...]:
     """Return each upstream as a check, those that have not ended first."""
-    ordered = sorted(upstreams, key=lambda one: one.state in TERMINAL)
-    checks = [Check(ok=one.state in TERMINAL, text=f"{one.node} is {_word(one.state)}") for one in ordered[:CHECKS_MAX]]
+    ordered = sorted(upstreams, key=lambda upstream: upstream.state in TERMINAL)
+    checks = [
+        Check(ok=upstream.state in TERMINAL, text=f"{upstream.node} is {_word(upstream.state)}")
+        for upstream in ordered[:CHECKS_MAX]
+    ]
     if len(ordered) > CHECKS_MAX:
         rest = ordered[CHECKS_MAX:]
-        checks.append(Check(ok=all(one.state in TERMINAL for one in rest), text=f"and {len(rest)} more upstreams"))
+        checks.append(
+            Check(ok=all(upstream.state in TERMINAL for upstream in rest), text=f"and {len(rest)} more upstreams")
+        )
     return tuple(checks)
 
 
@@ -197,12 +202,12 @@ def _failed(facts: NodeEvidence) -> Explanation:
 
 
 def _skipped(facts: NodeEvidence) -> Explanation:
-    skipped = [one for one in facts.upstreams if one.state == "skipped"]
-    has_success = any(one.state == _SUCCEEDED for one in facts.upstreams)
+    skipped = [upstream for upstream in facts.upstreams if upstream.state == "skipped"]
+    has_success = any(upstream.state == _SUCCEEDED for upstream in facts.upstreams)
     is_inherited = skipped and (facts.rule is TriggerRule.ALL_SUCCESS or not has_success)
     if is_inherited and facts.rule is not TriggerRule.ALL_DONE:
         was = "was" if len(skipped) == 1 else "were"
-        headline = f"Skipped because {and_more([one.node for one in skipped], NAMES_MAX)} {was} skipped."
+        headline = f"Skipped because {and_more([upstream.node for upstream in skipped], NAMES_MAX)} {was} skipped."
     elif facts.condition:
         value = f"; it was {facts.condition_value}" if facts.condition_value else ""
         headline = f"Skipped: its condition does not hold: {facts.condition}{value}."
@@ -258,7 +263,7 @@ def _why(hold: RunRestrictions) -> str:
 
 
 def _named(upstreams: list[UpstreamFacts]) -> str:
-    return and_more([f"{one.node} ({_word(one.state)})" for one in upstreams], NAMES_MAX)
+    return and_more([f"{upstream.node} ({_word(upstream.state)})" for upstream in upstreams], NAMES_MAX)
 
 
 def _word(state: str) -> str:

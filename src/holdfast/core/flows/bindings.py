@@ -28,17 +28,17 @@ from holdfast.core.flows.refusal import refusal, some_of
 
 def accept_run_input(inputs: Sequence[FlowInput], given: Mapping[str, Any]) -> dict[str, Any]:
     """Complete a run's input with its defaults; refuse unknown and missing names."""
-    names = {one.name for one in inputs}
+    names = {flow_input.name for flow_input in inputs}
     unknown = sorted(str(name) for name in given if name not in names)
-    missing = [one.name for one in inputs if one.is_required and one.name not in given]
+    missing = [flow_input.name for flow_input in inputs if flow_input.is_required and flow_input.name not in given]
     if unknown or missing:
         raise refusal(
             f"DAG_VALIDATION_RUN_INPUT_{'UNKNOWN' if unknown else 'MISSING'}",
             f"The run's input {'does not take' if unknown else 'needs'} {some_of(unknown or missing)}.",
-            f"The flow takes {some_of([one.name for one in inputs])}.",
+            f"The flow takes {some_of([flow_input.name for flow_input in inputs])}.",
             input_keys=unknown or missing,
         )
-    return {one.name: given.get(one.name, one.default) for one in inputs}
+    return {flow_input.name: given.get(flow_input.name, flow_input.default) for flow_input in inputs}
 
 
 def resolve_input(

@@ -80,15 +80,15 @@ def _check_counts(nodes: Sequence[Node], edges: Sequence[Edge], inputs: Sequence
 
 def _run_keys(inputs: Sequence[FlowInput]) -> frozenset[str]:
     names: set[str] = set()
-    for one in inputs:
-        if not is_key(one.name) or one.name in names:
+    for flow_input in inputs:
+        if not is_key(flow_input.name) or flow_input.name in names:
             raise refusal(
                 "DAG_VALIDATION_INPUT_INVALID",
-                f"The flow's input {shown(one.name)} is not a valid name, or is declared twice.",
+                f"The flow's input {shown(flow_input.name)} is not a valid name, or is declared twice.",
             )
-        if not is_plain(one.default):
-            raise refusal("DAG_VALIDATION_INPUT_INVALID", f"The default of input {one.name} is not plain JSON.")
-        names.add(one.name)
+        if not is_plain(flow_input.default):
+            raise refusal("DAG_VALIDATION_INPUT_INVALID", f"The default of input {flow_input.name} is not plain JSON.")
+        names.add(flow_input.name)
     return frozenset(names)
 
 

@@ -82,8 +82,8 @@ def edge_of(stored: Mapping[str, Any]) -> Edge:
     )
 
 
-def input_to_json(one: FlowInput) -> dict[str, Any]:
-    return _changed(one, _PLAIN_INPUT, ("name", "is_required", "default"))
+def input_to_json(flow_input: FlowInput) -> dict[str, Any]:
+    return _changed(flow_input, _PLAIN_INPUT, ("name", "is_required", "default"))
 
 
 def input_of(stored: Mapping[str, Any]) -> FlowInput:

@@ -68,7 +68,7 @@ def _check_wait(node: Node) -> None:
     choices = {"approval": (True, False), "on_timeout": ("fail", "skip")}
     for option, allowed in choices.items():
         given = node.config.get(option, allowed[0])
-        if not any(type(given) is type(one) and given == one for one in allowed):
+        if not any(type(given) is type(choice) and given == choice for choice in allowed):
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
                 f"Node {node.name} (wait) cannot have {option} = {shown(given)}.",

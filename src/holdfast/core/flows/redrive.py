@@ -122,7 +122,12 @@ class _Plan:
 
     def _under_way_behind(self) -> str | None:
         """Return a node in progress that uses an output of the set."""
-        behind = (name for one in self._graph.order if one in self._found for name in self._graph.downstream[one])
+        behind = (
+            name
+            for upstream in self._graph.order
+            if upstream in self._found
+            for name in self._graph.downstream[upstream]
+        )
         return next((name for name in behind if self._states.get(name) in _UNDER_WAY or name in self._retrying), None)
 
     def _can_reset(self, name: str) -> bool:
@@ -132,8 +137,8 @@ class _Plan:
 
     def _reset(self, name: str) -> Reset:
         counts = UpstreamCounts.of(
-            None if one in self._found or one in self._retrying else self._states.get(one)
-            for one in self._graph.upstream[name]
+            None if upstream in self._found or upstream in self._retrying else self._states.get(upstream)
+            for upstream in self._graph.upstream[name]
         )
         return Reset(node=name, counts=counts, release=release(self._nodes[name].trigger_rule, counts))
 

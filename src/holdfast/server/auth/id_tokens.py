@@ -31,8 +31,8 @@ class IdTokens:
     """Verifies the tokens of the configured providers."""
 
     def __init__(self, providers: Sequence[Provider], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._key_rings = {one.issuer: KeySet(one.keys_url, clock=clock) for one in providers}
-        self._by_spelling = {spelling: one for one in providers for spelling in one.spellings}
+        self._key_rings = {provider.issuer: KeySet(provider.keys_url, clock=clock) for provider in providers}
+        self._by_spelling = {spelling: provider for provider in providers for spelling in provider.spellings}
 
     async def read(self, text: str) -> Person:
         """Return the person who signed in with this token; raise `Unauthorized` or `Forbidden` if it is not valid."""

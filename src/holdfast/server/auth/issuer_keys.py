@@ -96,7 +96,7 @@ def fetch_keys(url: str) -> Keys:
     given = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(given, list):
         raise ValueError("the response is not a set of keys")
-    keys = dict(entry for one in given[:KEYS_MAX] if (entry := _usable(one)) is not None)
+    keys = dict(entry for key in given[:KEYS_MAX] if (entry := _usable(key)) is not None)
     if not keys:
         raise ValueError("there is no usable key")
     return keys

@@ -30,7 +30,7 @@ class Proxies:
     @classmethod
     def of(cls, given: Sequence[str]) -> Proxies:
         """Return the proxies that the settings name; raise `InvalidSettings` for an invalid network."""
-        return cls(tuple(_network(one) for one in given))
+        return cls(tuple(_network(entry) for entry in given))
 
     def peer(self, request: Request) -> str:
         """Return the client's address: the connection's peer or, if that is a trusted proxy, the address it reports."""

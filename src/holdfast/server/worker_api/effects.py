@@ -80,7 +80,7 @@ async def recall_steps(request: ApiRequest) -> Response:
     """Return the steps that earlier attempts of this task recorded."""
     body = await request.body(LeaseProof)
     steps = await request.workers.effect_store.recall_steps(lease_of(body))
-    return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
+    return reply(Recalled([StepView(step.name, step.digest, msgspec.Raw(step.output)) for step in steps]))
 
 
 async def keep_step(request: ApiRequest) -> Response:

@@ -87,9 +87,9 @@ def _section(call: Endpoint) -> str:
     assert call.answers is not None
     lines = [f"### {call.method} {call.path}\n", f"{_summary(call)} {WHOM[call.access]}\n"]
     if call.takes is not None:
-        names = (f"`{one.name}`{'*' if one.required else ''}" for one in msgspec.structs.fields(call.takes))
+        names = (f"`{field.name}`{'*' if field.required else ''}" for field in msgspec.structs.fields(call.takes))
         lines.append(f"Takes {', '.join(names)}.{_note(call, call.takes)}\n")
-    names = (f"`{one.name}`" for one in msgspec.structs.fields(call.answers))
+    names = (f"`{field.name}`" for field in msgspec.structs.fields(call.answers))
     lines.append(f"Answers {', '.join(names)}.{_note(call, call.answers)}\n")
     return "\n".join(lines)
 

@@ -415,4 +415,4 @@ class RemoteWorkers:
         """Record heartbeats of the workers waiting here, and note which of them drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         self.worker_sessions.hear(worker_ids, states)
-        self.wait_registry.end_waits(one for one in worker_ids if states.get(one) != "active")
+        self.wait_registry.end_waits(worker_id for worker_id in worker_ids if states.get(worker_id) != "active")

@@ -150,7 +150,7 @@ async def exchange(request: ApiRequest) -> Response:
         held=_numbers(body.held),
         known=None if body.known is None else _known(body),
         right=request.caller.worker_right,
-        dones=[done_of(one, bytes_max) for one in body.completions],
+        dones=[done_of(completion, bytes_max) for completion in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
@@ -161,7 +161,7 @@ async def exchange(request: ApiRequest) -> Response:
         ExchangeAnswer(
             tasks=await _with_capabilities(request, done.tasks),
             accepted=done.accepted,
-            refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
+            refused=[Refused(str(refusal.task_id), refusal.attempt, refusal.winner) for refusal in done.refused],
             lost=[str(task_id) for task_id in done.lost],
             canceled=[str(task_id) for task_id in done.canceled],
             busy=[str(task_id) for task_id in done.busy],

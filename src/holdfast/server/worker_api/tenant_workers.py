@@ -53,4 +53,4 @@ class TenantWorkers:
         states = await beat_workers(self._engine.database, worker_ids)
         for crew in self._tenant_workers.values():
             crew.worker_sessions.hear(worker_ids, states)
-        self.wait_registry.end_waits(one for one in worker_ids if states.get(one) != "active")
+        self.wait_registry.end_waits(worker_id for worker_id in worker_ids if states.get(worker_id) != "active")

@@ -197,7 +197,7 @@ class WaitRegistry:
             if not turns:
                 self._unheard[worker_id] = now
         if len(self._unheard) > UNHEARD_MAX:
-            self._unheard = {one: at for one, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
+            self._unheard = {item: at for item, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
 
     def _leave(self, place: WaitGroup | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
         if place is not None and turn in place.waiting:
