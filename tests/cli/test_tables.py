@@ -130,4 +130,4 @@ def _columns() -> list[Column[str]]:
     ],
 )
 def test_the_note_gives_way_first_and_an_id_never(room, widths):
-    assert {one.place: one.width for one in fitted(_columns(), [10, 40, 8, 100], room)} == widths
+    assert {column.index: column.width for column in fitted(_columns(), [10, 40, 8, 100], room)} == widths

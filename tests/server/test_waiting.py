@@ -123,17 +123,17 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
         other = WorkerIdentity(worker_id=1, actions=["shop.refund"], queues=None, lease_seconds=10.0)
-        place, elsewhere = workers.wait_registry.place(1, identity), workers.wait_registry.place(1, other)
+        group, elsewhere = workers.wait_registry.group(1, identity), workers.wait_registry.group(1, other)
         crowd = [
-            asyncio.create_task(workers.wait_registry.wait(place, n, LONG, notification_count=0)) for n in range(50)
+            asyncio.create_task(workers.wait_registry.wait(group, n, LONG, notification_count=0)) for n in range(50)
         ]
         stranger = asyncio.create_task(workers.wait_registry.wait(elsewhere, 99, LONG, notification_count=0))
-        await eventually(lambda: len(place.waiting) == 50 and elsewhere.waiting)
+        await eventually(lambda: len(group.waiting) == 50 and elsewhere.waiting)
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
         done, left = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
         assert {task.result() for task in done} == {(lane,)}
-        assert len(place.waiting) >= 50 - RUNNERS - 1 and not stranger.done()
-        workers.wait_registry.looked(place, place.notification_count, is_more=True)
+        assert len(group.waiting) >= 50 - RUNNERS - 1 and not stranger.done()
+        workers.wait_registry.looked(group, group.notification_count, is_more=True)
         await asyncio.sleep(0)
         assert sum(task.done() for task in crowd) >= 2 * RUNNERS
     assert all(task.done() for task in left) and stranger.done(), "closing sends everybody away"
@@ -146,12 +146,12 @@ async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
     async with RemoteWorkers(engine) as workers:
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
-        place = workers.wait_registry.place(1, identity)
+        group = workers.wait_registry.group(1, identity)
         await workers.wait_registry.open()
-        before = place.notification_count
+        before = group.notification_count
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
-        await eventually(lambda: place.notification_count > before)
-        assert await workers.wait_registry.wait(place, 1, LONG, notification_count=before) == ()
+        await eventually(lambda: group.notification_count > before)
+        assert await workers.wait_registry.wait(group, 1, LONG, notification_count=before) == ()
 
 
 async def test_a_lost_ring_costs_a_poll(waiting, harness, engine):

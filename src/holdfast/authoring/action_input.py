@@ -67,7 +67,7 @@ def undecodable_class(hint: Any) -> type | None:
     if _is_plain(hint):
         return None
     # Imported here because it is rarely needed, and every worker start waits for top-level imports.
-    from msgspec import inspect as look
+    from msgspec import inspect as msgspec_inspect
 
     seen: set[int] = set()
 
@@ -75,12 +75,12 @@ def undecodable_class(hint: Any) -> type | None:
         if id(of) in seen:
             return
         seen.add(id(of))
-        if isinstance(of, look.CustomType):
+        if isinstance(of, msgspec_inspect.CustomType):
             yield of.cls
         for inner in _parts(of):
             yield from classes(inner)
 
-    return next((kind for kind in classes(look.type_info(hint)) if not _is_decodable(kind)), None)
+    return next((kind for kind in classes(msgspec_inspect.type_info(hint)) if not _is_decodable(kind)), None)
 
 
 def _parts(of: Any) -> Iterable[Any]:

@@ -55,12 +55,12 @@ def known_options(options: Mapping[str, Any]) -> None:
             )
 
 
-def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
+def the_function(passed: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the function that `@app.action` decorates; refuse anything else."""
-    if len(given) == 1 and callable(given[0]):
-        function: Callable[..., Any] = given[0]
+    if len(passed) == 1 and callable(passed[0]):
+        function: Callable[..., Any] = passed[0]
         return function
-    text = ", ".join(repr(argument)[:80] for argument in given) or "nothing"
+    text = ", ".join(repr(argument)[:80] for argument in passed) or "nothing"
     raise Invalid(
         f"@app.action takes a function, not {text}.",
         code="invalid_action",
@@ -95,21 +95,21 @@ def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return overrides
 
 
-def _retry(given: object) -> dict[str, Any]:
-    if given is None:
+def _retry(passed: object) -> dict[str, Any]:
+    if passed is None:
         return {}
     known = [field.name for field in fields(RetryPolicy)]
-    if isinstance(given, RetryPolicy):
+    if isinstance(passed, RetryPolicy):
         plain = RetryPolicy()
-        return {name: value for name in known if (value := getattr(given, name)) != getattr(plain, name)}
-    if not isinstance(given, Mapping):
+        return {name: value for name in known if (value := getattr(passed, name)) != getattr(plain, name)}
+    if not isinstance(passed, Mapping):
         shown = ", ".join(_SHOWN_NAMES.get(name, name) for name in known)
         raise Invalid(
-            f"retry= is {str(given)[:80]!r}.",
+            f"retry= is {str(passed)[:80]!r}.",
             code="invalid_policy",
             advice=f"Pass an hf.RetryPolicy, or a mapping of {shown}.",
         )
-    said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in given.items()}
+    said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in passed.items()}
     if unknown := [name for name in said if name not in known]:
         advice = _near(unknown[0], [_SHOWN_NAMES.get(name, name) for name in known])
         raise Invalid(f"retry= has no field {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
@@ -121,18 +121,18 @@ def _retry(given: object) -> dict[str, Any]:
     return said
 
 
-def _rules(given: object) -> tuple[Rule, ...]:
-    if isinstance(given, list | tuple) and all(isinstance(rule, Rule) for rule in given):
-        return tuple(given)
+def _rules(passed: object) -> tuple[Rule, ...]:
+    if isinstance(passed, list | tuple) and all(isinstance(rule, Rule) for rule in passed):
+        return tuple(passed)
     raise Invalid(
-        f"rules= is {str(given)[:80]}.",
+        f"rules= is {str(passed)[:80]}.",
         code="invalid_policy",
         advice='Pass a list of rules: [hf.Rule(exception="LookupError", retry=False)].',
     )
 
 
-def _retry_on(given: object) -> tuple[Rule, ...]:
-    entries = tuple(given) if isinstance(given, list | tuple) else (given,)
+def _retry_on(passed: object) -> tuple[Rule, ...]:
+    entries = tuple(passed) if isinstance(passed, list | tuple) else (passed,)
     for entry in entries:
         is_class = isinstance(entry, type) and issubclass(entry, BaseException)
         if not is_class and not (isinstance(entry, str) and entry):
@@ -161,17 +161,17 @@ def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
         )
 
 
-def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:
+def isolation_of(function: Callable[..., Any], requested: object) -> Isolation:
     """Return where the function runs: as its action requests, if that is possible."""
     is_async = inspect.iscoroutinefunction(function)
-    if asked is None:
+    if requested is None:
         return Isolation.COROUTINE if is_async else Isolation.THREAD
     try:
-        isolation = Isolation(str(asked))
+        isolation = Isolation(str(requested))
     except ValueError:
         choices = ", ".join(Isolation)
         raise Invalid(
-            f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
+            f"isolation={requested!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
         ) from None
     if isolation is Isolation.COROUTINE and not is_async:
         raise Invalid(

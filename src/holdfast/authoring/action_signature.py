@@ -79,17 +79,17 @@ class Signature:
     def check(self, action: str, inputs: Iterable[Mapping[str, Any]]) -> None:
         """Refuse inputs with missing or unknown names."""
         allowed = self.allowed
-        for given in inputs:
-            if given.keys() != allowed and not self._has_names(given.keys()):
-                raise self._wrong_names(given.keys(), f"{action} cannot take this input: ")
+        for task_input in inputs:
+            if task_input.keys() != allowed and not self._has_names(task_input.keys()):
+                raise self._wrong_names(task_input.keys(), f"{action} cannot take this input: ")
 
     def check_types(self, action: str, inputs: Iterable[bytes]) -> None:
         """Refuse encoded inputs that no attempt could decode; `Invalid` (`invalid_input`) names the field."""
         if (check := self._check) is None:
             return
-        for given in inputs:
+        for task_input in inputs:
             try:
-                check(given)
+                check(task_input)
             except (ValueError, TypeError) as error:
                 why = " ".join(str(error).split())
                 raise Invalid(
@@ -112,10 +112,10 @@ class Signature:
         accepted = ", ".join(sorted(self.allowed)) or "nothing"
         return Invalid(f"{prefix}{'; '.join(parts)}.", code="invalid_input", advice=f"It takes {accepted}.")
 
-    def _refusal(self, given: bytes, why: str) -> Invalid:
+    def _refusal(self, task_input: bytes, why: str) -> Invalid:
         """Describe an invalid input: all wrong names, or the first value of a wrong type."""
         try:
-            names = msgspec.json.decode(given, type=dict[str, Any]).keys()
+            names = msgspec.json.decode(task_input, type=dict[str, Any]).keys()
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return Invalid(f"{why}.", code="invalid_input")
         return Invalid(f"{why}.", code="invalid_input") if self._has_names(names) else self._wrong_names(names, "")

@@ -57,10 +57,10 @@ def now_of(clock: Any) -> Callable[[], datetime]:
         raise _refused(f"{clock!r:.80} is not a clock: it has no plain method `now`.")
 
     def now() -> datetime:
-        told = ask()
-        if not isinstance(told, datetime) or told.utcoffset() is None:
-            raise _refused(f"The app's clock returned {told!r:.80}, which is not a time with a time zone.")
-        return told
+        returned = ask()
+        if not isinstance(returned, datetime) or returned.utcoffset() is None:
+            raise _refused(f"The app's clock returned {returned!r:.80}, which is not a time with a time zone.")
+        return returned
 
     return now
 

@@ -120,7 +120,7 @@ class _Reader:
                 f"It nests deeper than {NESTING_MAX} levels.",
                 "Flatten it.",
             )
-        self._place(made, event)
+        self._add(made, event)
         self._open.append(made)
         self._keys.append(None)
 
@@ -131,7 +131,7 @@ class _Reader:
                 self._refuse(event, f"The key {shown(event.value)} appears twice.", "Remove one.")
             self._keys[-1] = event.value
             return
-        self._place(self._value(event), event)
+        self._add(self._value(event), event)
 
     def _value(self, event: Any) -> Any:
         text: str = event.value
@@ -147,7 +147,7 @@ class _Reader:
             self._refuse(event, f"{text} is not a finite number.", "Quote it if it is a string.")
         return float(text) if _FLOAT.fullmatch(text) else text
 
-    def _place(self, value: Any, event: Any) -> None:
+    def _add(self, value: Any, event: Any) -> None:
         if not self._open:
             self._document = value
             return

@@ -85,9 +85,9 @@ def after_failure(
         jitter_factor=0.2,
         jitter=jitter,
     )
-    asked = requested_delay(retry_after, sent_at=None) if retry_after else None
-    if asked is not None:
-        pause = max(pause, min(asked, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
+    requested = requested_delay(retry_after, sent_at=None) if retry_after else None
+    if requested is not None:
+        pause = max(pause, min(requested, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
     return RetryDelivery(seconds=pause)
 
 

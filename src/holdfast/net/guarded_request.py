@@ -152,8 +152,8 @@ class Guarded:
             retry_after = next((value for name, value in answer.headers if name.lower() == b"retry-after"), None)
             seconds = time.monotonic() - began
             await _drain(answer)
-        asked = None if retry_after is None else retry_after[:64].decode("ascii", "replace")
-        return Answer(status=answer.status, retry_after=asked, seconds=seconds)
+        retry_after_text = None if retry_after is None else retry_after[:64].decode("ascii", "replace")
+        return Answer(status=answer.status, retry_after=retry_after_text, seconds=seconds)
 
     async def close(self) -> None:
         if self._pool is not None:

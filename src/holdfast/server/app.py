@@ -121,15 +121,15 @@ class _Server(uvicorn.Server):
         for listener in self.servers:
             listener.close()
         state = self.server_state
-        told: set[object] = set()
+        notified: set[object] = set()
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 while state.connections or state.tasks:
                     # Include connections that were accepted a moment ago.
                     for connection in [
-                        open_connection for open_connection in state.connections if open_connection not in told
+                        open_connection for open_connection in state.connections if open_connection not in notified
                     ]:
-                        told.add(connection)
+                        notified.add(connection)
                         connection.shutdown()
                     await asyncio.sleep(SHUTDOWN_LOOK_SECONDS)
         except TimeoutError:

@@ -46,11 +46,11 @@ async def metrics(request: ApiRequest) -> Response:
     began = time.monotonic()
     server_state = request.server_state
     measured = await server_state.measure.read(request.engine.database, request.caller.tenant_id)
-    told = [
+    output = [
         *of_work(measured),
         *of_process(request.engine.database.use, server_state.lag.seconds, time.monotonic() - began),
     ]
-    return Response(page(told), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
+    return Response(page(output), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
 
 
 def of_work(measured: Measured) -> Iterator[Metric]:

@@ -105,21 +105,21 @@ async def _round(
         traces = Traces()
         async with Client(app.settings, app.actions, app.flows, url=url) as client:
             with _watched(watch, traces.calls):
-                asked = await begin(client)
+                work_id = await begin(client)
                 round_ = Round(client.engine, app.actions, app.datasets, traces, crash_at=crash_at)
                 await round_.run()
-                traces.state = await _state_of(client, asked)
+                traces.state = await _state_of(client, work_id)
             await round_.close()
         return traces
     finally:
         await databases.drop(url)
 
 
-async def _state_of(client: Client, asked: str) -> str:
+async def _state_of(client: Client, work_id: str) -> str:
     """Return how it ended, or `waiting` if it waits for something that the test does not provide."""
     if await client.engine.database.fetchval("select count(*) from holdfast.live"):
         return "waiting"
-    return (await client.ending(asked, timeout=10)).state
+    return (await client.ending(work_id, timeout=10)).state
 
 
 @contextmanager

@@ -122,9 +122,9 @@ class Round:
         await catalog.learn([claimed.lane_id], [claimed.policy_id])
         lane = catalog.lane(claimed.lane_id)
         plan = AttemptPlan(self._actions[lane.action], lane, catalog.policy(claimed.policy_id))
-        held = RunningAttempt(claimed, plan, LEASE_SECONDS, time.monotonic())
+        executing = RunningAttempt(claimed, plan, LEASE_SECONDS, time.monotonic())
         self._crashed.clear()
-        running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(held))
+        running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(executing))
         crashing = asyncio.create_task(self._crashed.wait())
         await asyncio.wait([running, crashing], return_when=asyncio.FIRST_COMPLETED)
         crashing.cancel()
@@ -188,13 +188,13 @@ class _Runner(Runner):
         self._bytes_max = bytes_max
         self._engines_ledger = effect_store
 
-    def effect_runner(self, held: RunningAttempt) -> EffectRunner:
-        assert held.stop is not None
-        sender = Sender(claimed=held.claimed, tenant=held.plan.lane.tenant)
-        is_blocking = held.plan.action.isolation is Isolation.THREAD
+    def effect_runner(self, executing: RunningAttempt) -> EffectRunner:
+        assert executing.stop is not None
+        sender = Sender(claimed=executing.claimed, tenant=executing.plan.lane.tenant)
+        is_blocking = executing.plan.action.isolation is Isolation.THREAD
         effect_store = self._engines_ledger
         ask = effect_store.request_from_thread(sender) if is_blocking else effect_store.request_on_loop(sender)
-        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=held.stop, bytes_max=self._bytes_max)
+        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=executing.stop, bytes_max=self._bytes_max)
 
 
 class _Crashable(EffectRunner):

@@ -198,13 +198,13 @@ def start_throw_away(home: Path) -> EmbeddedServer:
 
 def remove_home(home: Path) -> None:
     """Delete a temporary home once its server has stopped, which happens when its last user ends."""
-    place = homes.locate(home)
+    location = homes.locate(home)
     deadline = time.monotonic() + STOP_SECONDS_MAX
-    while locks.is_taken(place.server_lock) and time.monotonic() < deadline:
+    while locks.is_taken(location.server_lock) and time.monotonic() < deadline:
         time.sleep(locks.POLL_SECONDS)
     shutil.rmtree(home.parent, ignore_errors=True)
-    if place.root != home:
-        shutil.rmtree(place.root, ignore_errors=True)
+    if location.root != home:
+        shutil.rmtree(location.root, ignore_errors=True)
 
 
 @contextmanager

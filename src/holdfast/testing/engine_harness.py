@@ -242,10 +242,10 @@ class EngineHarness:
 
     async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:
         """Request a retry of a group of dead letters; return how many."""
-        asked = await dead_letter_commands.redrive_group(
+        requested = await dead_letter_commands.redrive_group(
             self.engine, self.engine.tenant_id, fingerprint, actor=actor, reason=reason
         )
-        return asked.letters
+        return requested.letters
 
     async def sweep_once(self) -> int:
         """Run one pass over dead letters; return how many changed."""

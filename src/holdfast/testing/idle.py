@@ -139,14 +139,14 @@ class _Drain:
         while not running.done():
             await self._loops.reap()
             await self._loops.reconcile()
-            live = await self._look()
+            live = await self._read_live()
             if not live.busy or self._now() >= passes_at:
                 # The end of one run may release nodes of another, so propagate ends before deciding. The passes may
                 # have missed tasks that ended while they ran, even tasks that they released themselves.
                 was_busy, begun = bool(live.busy), self._worker.begun_count
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
-                live = await self._look()
+                live = await self._read_live()
                 was_busy = was_busy or self._worker.begun_count > begun
                 if not (was_busy or live.busy) and (self._clock is None or live.due_seconds is None):
                     return live.waiting
@@ -158,7 +158,7 @@ class _Drain:
                 await self._advance(live)
         return 0
 
-    async def _look(self) -> _Live:
+    async def _read_live(self) -> _Live:
         return _Live(*await self._engine.database.fetchrow(_LIVE))
 
     async def _make_passes(self) -> None:

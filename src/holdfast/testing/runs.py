@@ -50,9 +50,9 @@ class Runs:
         self._snapshots[flow.name] = kept
         return kept
 
-    async def start(self, flow: FlowDefinition, given: Mapping[str, Any] | None = None, **options: Any) -> str:
+    async def start(self, flow: FlowDefinition, input_values: Mapping[str, Any] | None = None, **options: Any) -> str:
         """Start one run."""
-        return (await self.start_many(flow, [given or {}], **options))[0]
+        return (await self.start_many(flow, [input_values or {}], **options))[0]
 
     async def start_many(self, flow: FlowDefinition, inputs: list[Mapping[str, Any]], **options: Any) -> list[str]:
         """Start one run per input."""

@@ -54,9 +54,9 @@ class HintTransport(Protocol):
     async def close(self) -> None: ...
 
 
-def sends_of(given: Any) -> int | None:
+def sends_of(value: Any) -> int | None:
     """Return the number sent with a body, if there is one."""
-    text = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) < SENDS_DIGITS_MAX else None
 
 

@@ -33,7 +33,7 @@ class RedisStream:
     def __init__(self, url: str, key: str, *, visibility_seconds: float) -> None:
         self.key = key
         self._hidden_ms = max(1, int(visibility_seconds * 1000))
-        self._looked: Any = FROM_THE_FIRST
+        self._autoclaim_from: Any = FROM_THE_FIRST
         self._client: Any = redis.from_url(
             url,
             socket_connect_timeout=CONNECT_SECONDS_MAX,
@@ -75,11 +75,13 @@ class RedisStream:
         Each scan continues where the last one ended, so that messages which are not due yet do not hide those after
         them.
         """
-        look = await self._client.xautoclaim(self.key, GROUP, READER, self._hidden_ms, self._looked, count=count)
-        self._looked = look[0]
-        if any(entry_id is None for entry_id, _ in look[1]):
+        claimed = await self._client.xautoclaim(
+            self.key, GROUP, READER, self._hidden_ms, self._autoclaim_from, count=count
+        )
+        self._autoclaim_from = claimed[0]
+        if any(entry_id is None for entry_id, _ in claimed[1]):
             await self.forget_trimmed()
-        return [_delivery(entry_id, fields) for entry_id, fields in look[1] if fields]
+        return [_delivery(entry_id, fields) for entry_id, fields in claimed[1] if fields]
 
     async def forget_trimmed(self) -> None:
         """Acknowledge entries that were trimmed from the stream: Redis 6.2 leaves them pending and does not

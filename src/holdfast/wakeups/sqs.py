@@ -122,10 +122,10 @@ class SqsQueue:
 
 
 def _attributes(hint: Hint) -> dict[str, Any]:
-    given: dict[str, Any] = {"taskType": {"DataType": "String", "StringValue": hint.action}}
+    attributes: dict[str, Any] = {"taskType": {"DataType": "String", "StringValue": hint.action}}
     if hint.sends is not None:
-        given[SENDS] = {"DataType": "Number", "StringValue": str(hint.sends)}
-    return given
+        attributes[SENDS] = {"DataType": "Number", "StringValue": str(hint.sends)}
+    return attributes
 
 
 def _delivery(message: Any) -> HintDelivery:

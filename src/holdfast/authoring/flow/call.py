@@ -105,7 +105,7 @@ class NodeCall:
         map_over: str | None = None,
     ) -> NodeCall:
         """Set several settings of the node at once; settings that are not given stay unchanged."""
-        given = {
+        changes = {
             "name": name,
             "trigger_rule": None if trigger_rule is None else rule_of(trigger_rule),
             "queue": queue,
@@ -115,7 +115,7 @@ class NodeCall:
             "concurrency": concurrency,
             "map_over": map_over,
         }
-        said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        said: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
         call = replace(self, _settings=replace(self._settings, **said)).after(*nodes_of(after))
         return call if when is None else call.when(when)
 
@@ -147,22 +147,22 @@ class Placing:
         return NodeCall(self.callee()).node(name, **settings)
 
 
-def rule_of(given: object) -> TriggerRule:
+def rule_of(rule: object) -> TriggerRule:
     """Return a trigger rule by its name."""
     try:
-        return TriggerRule(given)  # type: ignore[arg-type]
+        return TriggerRule(rule)  # type: ignore[arg-type]
     except ValueError:
         raise refusal(
             "DAG_VALIDATION_NODE_INVALID",
-            f"{shown(given)} is not a trigger rule.",
+            f"{shown(rule)} is not a trigger rule.",
             f"Choose one of {', '.join(TriggerRule)}.",
             field="trigger_rule",
         ) from None
 
 
-def nodes_of(given: Any) -> tuple[Any, ...]:
+def nodes_of(nodes: Any) -> tuple[Any, ...]:
     """Return `after=` as a tuple; it accepts one node or several."""
-    return tuple(given) if isinstance(given, list | tuple) else (given,)
+    return tuple(nodes) if isinstance(nodes, list | tuple) else (nodes,)
 
 
 def _arguments(callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -135,15 +135,15 @@ def trace_of(reference: Reference) -> Trace:
     return reference._trace
 
 
-def condition_of(given: object) -> Condition:
+def condition_of(value: object) -> Condition:
     """Read the argument of `when`: a comparison, or a value that must be true."""
-    if isinstance(given, ReferenceComparison):
-        return given.condition
-    if isinstance(given, Reference):
-        return _compared(given, Operator.TRUTHY, None).condition
+    if isinstance(value, ReferenceComparison):
+        return value.condition
+    if isinstance(value, Reference):
+        return _compared(value, Operator.TRUTHY, None).condition
     raise refusal(
         "DAG_VALIDATION_CONDITION_INVALID",
-        f"{shown(given)} is not a condition.",
+        f"{shown(value)} is not a condition.",
         'Pass a value of the flow or a comparison of one: `.when(check["ok"])`, `.when(check["count"] > 3)`.',
     )
 

@@ -131,11 +131,11 @@ class Trace:
                 sources.append(Source(key, *self._source(value)))
             elif isinstance(value, list | tuple) and any(isinstance(item, Reference) for item in value):
                 for index, item in enumerate(value):
-                    place = f"{key}[{index}]"
+                    list_key = f"{key}[{index}]"
                     if isinstance(item, Reference):
-                        sources.append(Source(place, *self._source(item)))
+                        sources.append(Source(list_key, *self._source(item)))
                     else:
-                        config[place] = plain_constant(item, f"{place} of node {node}")
+                        config[list_key] = plain_constant(item, f"{list_key} of node {node}")
             else:
                 config[key] = plain_constant(value, f"{key} of node {node}")
         return config, sources
@@ -170,12 +170,12 @@ class Trace:
             )
         return source_of(reference)
 
-    def _upstream(self, given: object) -> str:
-        name = self._source(given)[0] if isinstance(given, Reference) else RUN_INPUT
+    def _upstream(self, upstream_value: object) -> str:
+        name = self._source(upstream_value)[0] if isinstance(upstream_value, Reference) else RUN_INPUT
         if name == RUN_INPUT:
             raise refusal(
                 "DAG_VALIDATION_EDGE_INVALID",
-                f"Flow {self.flow} puts a node after {shown(given)}, which is not a node.",
+                f"Flow {self.flow} puts a node after {shown(upstream_value)}, which is not a node.",
                 "Pass the return value of an action that this flow called.",
             )
         return name

@@ -53,11 +53,11 @@ class HttpRequest:
     timeout_seconds: float = 30.0
     follows_redirects: bool = False
 
-    async def __call__(self, ctx: Context, **given: Any) -> dict[str, Any]:
+    async def __call__(self, ctx: Context, **task_input: Any) -> dict[str, Any]:
         """Send the request; the output is `{"status", "headers", "body"}`, with a JSON body decoded."""
         import httpx
 
-        values = filled(given, self.parameters)
+        values = filled(task_input, self.parameters)
         headers = httpx.Headers({"Idempotency-Key": ctx.task_id})
         headers.update({name: _one_line(render_text(text, values)) for name, text in self.headers.items()})
         request = _client().build_request(

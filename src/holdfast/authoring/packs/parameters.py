@@ -32,7 +32,7 @@ class Parameter:
 
 
 def with_parameters(function: Callable[..., Any], parameters: tuple[Parameter, ...]) -> Callable[..., Any]:
-    """Give `function(ctx, **given)` these parameters as its signature: its input is checked and defaults are
+    """Give `function(ctx, **task_input)` these parameters as its signature: its input is checked and defaults are
     filled in.
     """
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
@@ -49,6 +49,8 @@ def _named(parameter: Parameter) -> inspect.Parameter:
     return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def filled(given: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+def filled(task_input: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Return the input, completed with defaults."""
-    return {parameter.name: parameter.default for parameter in parameters if not parameter.is_required} | dict(given)
+    return {parameter.name: parameter.default for parameter in parameters if not parameter.is_required} | dict(
+        task_input
+    )

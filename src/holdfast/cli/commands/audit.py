@@ -42,8 +42,8 @@ def list_(subject: str | None, since: str | None, limit: int, **filters: Any) ->
     kind, _, number = (subject or "").partition(":")
     filters |= {"subject_kind": kind or None, "subject_id": number or None, "limit": limit}
     seconds = None if since is None else seconds_of(since)
-    asked = ListAudit(since_seconds=seconds, **filters)
-    rows, _ = shell.ask_enough(list_audit, asked, lambda page: page.rows)
+    request = ListAudit(since_seconds=seconds, **filters)
+    rows, _ = shell.ask_enough(list_audit, request, lambda page: page.rows)
     emit_rows(shell, rows, _columns(), empty="No privileged changes are recorded.")
     if shell.is_table and len(rows) == limit:
         shell.talk(f"More: --before {rows[-1].seq}")

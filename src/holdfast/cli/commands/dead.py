@@ -89,8 +89,8 @@ def list_(states: tuple[str, ...], everything: bool, before: str | None, **filte
     from holdfast.operations.dead_letters import ListDeadLetters, list_letters
 
     shell = the_shell()
-    asked = ListDeadLetters(state=list(states), everything=everything, before=before, **filters)
-    rows, following = shell.ask_enough(list_letters, asked, lambda page: page.letters)
+    request = ListDeadLetters(state=list(states), everything=everything, before=before, **filters)
+    rows, following = shell.ask_enough(list_letters, request, lambda page: page.letters)
     emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
@@ -116,12 +116,12 @@ def _letter_columns() -> list[Column[DeadLetterView]]:
     ]
 
 
-def _source(letter: DeadLetterView) -> str:
+def _source(dead_letter: DeadLetterView) -> str:
     """Return what failed: the task, or the effect that ended it."""
-    if letter.source_type == "task":
-        return f"task {letter.source_id}"
-    names = [effect.effect for effect in letter.effects if effect.idempotency_key == letter.source_id]
-    return f"effect {names[0] if names else 'that another task sent since'}, under {letter.source_id}"
+    if dead_letter.source_type == "task":
+        return f"task {dead_letter.source_id}"
+    names = [effect.effect for effect in dead_letter.effects if effect.idempotency_key == dead_letter.source_id]
+    return f"effect {names[0] if names else 'that another task sent since'}, under {dead_letter.source_id}"
 
 
 @dead.command()
@@ -242,7 +242,7 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int)
     click.echo(f"{fingerprint}\t{done.letters}")
     for effect in done.effects:
         shell.talk(f"effect {effect.name}: {repeated(effect)}")
-    shell.talk(f"Requested a retry of {counted(done.letters, 'dead letter')}. Follow them: holdfast dead groups")
+    shell.talk(f"Requested a retry of {counted(done.letters, 'dead dead_letter')}. Follow them: holdfast dead groups")
 
 
 def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
@@ -345,7 +345,7 @@ def export(fingerprint: str | None, everything: bool) -> None:
     """Write dead letters with their inputs to stdout, one JSON object per line, newest first."""
     shell = the_shell()
     count = shell.run(_export(shell, fingerprint, everything))
-    shell.talk(f"Exported {counted(count, 'letter')}.")
+    shell.talk(f"Exported {counted(count, 'dead_letter')}.")
 
 
 async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> int:
@@ -356,10 +356,10 @@ async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> in
     count, before = 0, None
     async with shell.operation_client() as operation_client:
         while True:
-            asked = ExportDeadLetters(fingerprint=fingerprint, everything=everything, before=before)
-            page = await operation_client.ask(export_letters, asked)
-            for letter in page.letters:
-                click.echo(msgspec.json.encode(letter).decode())
+            request = ExportDeadLetters(fingerprint=fingerprint, everything=everything, before=before)
+            page = await operation_client.ask(export_letters, request)
+            for dead_letter in page.letters:
+                click.echo(msgspec.json.encode(dead_letter).decode())
             count, before = count + len(page.letters), page.next
             if before is None:
                 return count
@@ -369,8 +369,8 @@ def _require_group(shell: Shell, fingerprint: str) -> None:
     """Raise `NotFound` for an unknown group before asking for confirmation."""
     from holdfast.operations.dead_letters import ListDeadLetters, list_letters
 
-    asked = ListDeadLetters(everything=True, fingerprint=fingerprint, limit=1)
-    if not shell.ask_enough(list_letters, asked, lambda page: page.letters)[0]:
+    request = ListDeadLetters(everything=True, fingerprint=fingerprint, limit=1)
+    if not shell.ask_enough(list_letters, request, lambda page: page.letters)[0]:
         raise NotFound(
             f"There is no group {fingerprint!r}.", code="group_not_found", advice="See `holdfast dead groups`."
         )

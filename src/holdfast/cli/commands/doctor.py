@@ -54,21 +54,21 @@ async def _examine(shell: Shell) -> list[Finding]:
         found.append(Finding(name="settings", level=Level.OK, detail=f"environment {settings.env}"))
         if is_server(settings.url):
             return [*found, *await _examine_server(shell, settings)]
-        place = await asyncio.to_thread(resolve_database, settings)
+        location = await asyncio.to_thread(resolve_database, settings)
     except HoldfastError as error:
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
     try:
         database = await Database(
-            place.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
+            location.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
         ).open()
     except HoldfastError as error:
-        place.close()
+        location.close()
         # Elsewhere the advice is to run this very command.
         fix = error.advice.replace(" (`holdfast doctor`)", "")
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=fix)]
     try:
-        kind = " (embedded)" if place.is_embedded else ""
-        found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
+        kind = " (embedded)" if location.is_embedded else ""
+        found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(location.url)}{kind}"))
         found += await check_up(
             database,
             now=datetime.now(UTC),
@@ -78,7 +78,7 @@ async def _examine(shell: Shell) -> list[Finding]:
         return [*found, *await _carrier(settings)]
     finally:
         await database.close()
-        place.close()
+        location.close()
 
 
 async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:

@@ -39,8 +39,8 @@ def list_(task_id: str | None, state: str | None, limit: int) -> None:
     from holdfast.operations.effects import ListEffects, list_effects
 
     shell = the_shell()
-    asked = ListEffects(task_id=task_id, state=state, limit=limit)
-    rows, _ = shell.ask_enough(list_effects, asked, lambda page: page.effects)
+    request = ListEffects(task_id=task_id, state=state, limit=limit)
+    rows, _ = shell.ask_enough(list_effects, request, lambda page: page.effects)
     emit_rows(shell, rows, _columns(), empty="No effects match." if task_id or state else "No effects yet.")
 
 

@@ -46,9 +46,9 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
     from holdfast.store.tenant_role import missing_statements
 
     settings = shell.settings()
-    place = await asyncio.to_thread(resolve_database, settings)
+    location = await asyncio.to_thread(resolve_database, settings)
     try:
-        database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
+        database = await Database(location.url, sessions_max=1, prepare=settings.prepare).open()
         try:
             applied = await migrate(database)
             async with database.session() as session:
@@ -57,4 +57,4 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
         finally:
             await database.close()
     finally:
-        place.close()
+        location.close()

@@ -157,21 +157,21 @@ async def _drain(shell: Shell, name: str, reason: str, timeout: str | None) -> N
     from holdfast.operations.queues import ListQueues, list_queues, pause_queue
     from holdfast.operations.shared_types import NameAndReason
 
-    patience = TimeLimit(timeout)
+    time_limit = TimeLimit(timeout)
     async with shell.operation_client() as operation_client:
         await operation_client.ask(pause_queue, NameAndReason(name=name, reason=reason))
-        told = 0
+        reported = 0
         while True:
             rows = await all_of(operation_client, list_queues, ListQueues(history=False), lambda page: page.queues)
             view = next(row for row in rows if row.name == name)
             if view.running == 0 and "running" not in view.partial:
                 return
-            if view.running != told:
+            if view.running != reported:
                 shell.talk(f"Paused; {compact(view.running, is_partial='running' in view.partial)} still run.")
-                told = view.running
-            if patience.is_over:
+                reported = view.running
+            if time_limit.is_over:
                 raise WaitTimeout(
-                    f"{view.running} of queue {name} still run after {patience.seconds:g} s; the queue stays paused.",
+                    f"{view.running} of queue {name} still run after {time_limit.seconds:g} s; the queue stays paused.",
                     advice="See `holdfast worker list`, or resume the queue: `holdfast queue resume`.",
                 )
             await asyncio.sleep(LOOK_SECONDS)

@@ -78,12 +78,12 @@ def start(
     raise SystemExit(shell.run(_start(shell, StartRun(flow=name, input=body, tags=tags, **options), waits, timeout)))
 
 
-async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None) -> int:
+async def _start(shell: Shell, request: StartRun, waits: bool, timeout: str | None) -> int:
     from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.runs import start_run
 
     async with shell.operation_client() as operation_client:
-        run = await operation_client.ask(start_run, asked)
+        run = await operation_client.ask(start_run, request)
         if waits:
             shell.talk(f"Started run {run.run_id}; waiting for its end.")
             patient = RetryingClient(operation_client, shell.talk, timeout, has_answered=True)
@@ -114,8 +114,8 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         list_runs, ListRuns(state=wanted, before=before, **filters), lambda page: page.runs
     )
     named = {"state": ", ".join(wanted), "flow": filters["flow"], "tag": filters["tag"]}
-    asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
-    emit_rows(shell, rows, _columns(), empty=f"No runs match {asked}." if asked else "No runs yet.")
+    request = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    emit_rows(shell, rows, _columns(), empty=f"No runs match {request}." if request else "No runs yet.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
 

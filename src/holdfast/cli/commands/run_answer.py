@@ -112,8 +112,8 @@ def signal(name: str, key: str | None, data: str | None, run_id: str | None, rea
     from holdfast.operations.waits import SendSignal, send_signal
 
     shell = the_shell()
-    given = None if data is None else value_of(data, option="--data")
-    sent = shell.ask(send_signal, SendSignal(name=name, key=key, data=given, run_id=run_id, reason=reason))
+    payload = None if data is None else value_of(data, option="--data")
+    sent = shell.ask(send_signal, SendSignal(name=name, key=key, data=payload, run_id=run_id, reason=reason))
     if shell.is_json:
         emit_json(sent)
         return

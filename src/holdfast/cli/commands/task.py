@@ -85,23 +85,23 @@ def submit(
             advice="Write `holdfast task submit ACTION` or `holdfast task submit --copy-of TASK_ID`.",
         )
     said = {"input": {**object_of(given), **pairs_of(pairs)}, "tags": list(options.pop("tags")), **options}
-    asked = CopyTask(task_id=copy_of, **said) if copy_of is not None else SubmitTask(action=str(action), **said)
-    raise SystemExit(shell.run(_submit(shell, asked, app_ref, waits, timeout)))
+    request = CopyTask(task_id=copy_of, **said) if copy_of is not None else SubmitTask(action=str(action), **said)
+    raise SystemExit(shell.run(_submit(shell, request, app_ref, waits, timeout)))
 
 
 async def _submit(
-    shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
+    shell: Shell, request: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
 ) -> int:
     from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.submit import CopyTask, copy_task, submit_task
 
     async with _desk_for(shell, app_ref) as operation_client:
-        if isinstance(asked, CopyTask):
-            done = await operation_client.ask(copy_task, asked)
+        if isinstance(request, CopyTask):
+            done = await operation_client.ask(copy_task, request)
         elif app_ref is None:
-            done = await operation_client.ask(submit_task, asked)
+            done = await operation_client.ask(submit_task, request)
         else:
-            done = await _submit_own(operation_client, asked)
+            done = await _submit_own(operation_client, request)
         if not waits:
             _tell_submitted(shell, done)
             return OK
@@ -123,10 +123,10 @@ def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
     return LocalClient(app.client(), actor())
 
 
-async def _submit_own(operation_client: Any, asked: SubmitTask) -> Submitted:
+async def _submit_own(operation_client: Any, request: SubmitTask) -> Submitted:
     from holdfast.operations.submit import hand_in
 
-    return await hand_in(operation_client.client, operation_client.client.action(asked.action), asked)
+    return await hand_in(operation_client.client, operation_client.client.action(request.action), request)
 
 
 def _tell_submitted(shell: Shell, done: Submitted) -> None:
@@ -162,8 +162,8 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         list_tasks, ListTasks(state=wanted, before=before, **filters), lambda page: page.tasks
     )
     named = {"state": ", ".join(wanted), **{name: filters[name] for name in ("queue", "action", "tag")}}
-    asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
-    emit_rows(shell, rows, _columns(), empty=f"No tasks match {asked}." if asked else "No tasks yet.")
+    request = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    emit_rows(shell, rows, _columns(), empty=f"No tasks match {request}." if request else "No tasks yet.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
 
@@ -273,12 +273,12 @@ def _print_task(shell: Shell, view: TaskView) -> None:
     for attempt in view.attempts:
         head = f"{icon(attempt.state)} attempt {attempt.attempt} {attempt.state} on {attempt.worker or 'no worker'}"
         took = lasted(attempt.started_at, attempt.ended_at)
-        asked = (
+        request = (
             ""
             if attempt.dispatched_at == attempt.started_at
             else f", requested {moment(attempt.dispatched_at, utc=shell.utc)}"
         )
-        click.echo(f"{head}{asked}, started {moment(attempt.started_at, utc=shell.utc)}, took {took}")
+        click.echo(f"{head}{request}, started {moment(attempt.started_at, utc=shell.utc)}, took {took}")
         if attempt.message is not None:
             click.echo(
                 f"    {strip_control_chars(attempt.type or attempt.code)}: {strip_control_chars(attempt.message)}"

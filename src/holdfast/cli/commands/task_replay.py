@@ -85,7 +85,7 @@ def _prepare(
 
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
 
-    async def look(effect: str, key: str) -> Sequence[Receipt]:
+    async def find_receipts(effect: str, key: str) -> Sequence[Receipt]:
         async with shell.operation_client() as operation_client:
             return captured_of(
                 await operation_client.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
@@ -100,7 +100,7 @@ def _prepare(
         datasets=app.datasets,
         sends=sends,
         runs_steps=runs_steps,
-        look=look,
+        look=find_receipts,
         output_bytes_max=settings.limits.output_bytes_max,
     )
 

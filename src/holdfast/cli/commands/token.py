@@ -37,14 +37,14 @@ def create(name: str, role: str, queues: str | None, expires: str | None, reason
     from holdfast.operations.access import CreateToken, create_token
 
     shell = the_shell()
-    asked = CreateToken(
+    request = CreateToken(
         name=name,
         role=role,
         queues=None if queues is None else [queue.strip() for queue in queues.split(",")],
         expires_seconds=None if expires is None else seconds_of(expires),
         reason=reason,
     )
-    made = shell.ask(create_token, asked)
+    made = shell.ask(create_token, request)
     if shell.is_json:
         emit_json(made)
         return

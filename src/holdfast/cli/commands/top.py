@@ -45,14 +45,14 @@ def top(every: float, once: bool) -> None:
     """Watch queues and workers live; Ctrl-C leaves."""
     shell = the_shell()
     if once or not shell.is_table or not sys.stdout.isatty():
-        look = shell.run(_look_once(shell))
+        snapshot = shell.run(_look_once(shell))
         if shell.is_json:
-            emit_json({"queues": look.queues, "workers": look.workers})
+            emit_json({"queues": snapshot.queues, "workers": snapshot.workers})
         else:
-            emit_rows(shell, look.queues, _queue_columns(), empty="No queues yet.")
+            emit_rows(shell, snapshot.queues, _queue_columns(), empty="No queues yet.")
             if shell.is_table:
                 click.echo()
-            emit_rows(shell, look.workers, worker_commands.columns(), empty="No workers are running.")
+            emit_rows(shell, snapshot.workers, worker_commands.columns(), empty="No workers are running.")
         return
     try:
         shell.run(_watch(shell, every))

@@ -144,8 +144,8 @@ def rotate(name: str, grace: str, reason: str) -> None:
     """Create another secret and print it, only once; during the grace time deliveries are signed with both."""
     from holdfast.operations.webhooks import RotateWebhook, rotate_webhook
 
-    asked = RotateWebhook(name=name, grace_seconds=seconds_of(grace), reason=reason)
-    made = the_shell().ask(rotate_webhook, asked)
+    request = RotateWebhook(name=name, grace_seconds=seconds_of(grace), reason=reason)
+    made = the_shell().ask(rotate_webhook, request)
     _tell_secret(made, f"Deliveries are also signed with the old secret for {grace}.")
 
 

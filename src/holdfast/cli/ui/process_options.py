@@ -73,7 +73,7 @@ def folders(packs: Sequence[str]) -> list[str]:
         return []
     from holdfast.authoring.packs.load import find_packs
 
-    return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
+    return [str(folder) for path in packs for folder in find_packs(Path(path)) or [Path(path)]]
 
 
 def with_code(group: WorkerGroup, settings: Settings) -> Settings:

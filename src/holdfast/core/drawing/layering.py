@@ -145,12 +145,12 @@ def _by_barycentre(layer: list[int], fixed: list[int], neighbours: Neighbours) -
     """Sort a layer by the mean position of each item's neighbours; an item without neighbours stays about
     where it is.
     """
-    place = {item: index for index, item in enumerate(fixed)}
+    position = {item: index for index, item in enumerate(fixed)}
     scale = len(fixed) / len(layer)
     keys: dict[int, float] = {}
     for index, item in enumerate(layer):
         mine = neighbours[item]
-        keys[item] = sum(place[neighbour] for neighbour in mine) / len(mine) if mine else index * scale
+        keys[item] = sum(position[neighbour] for neighbour in mine) / len(mine) if mine else index * scale
     return sorted(layer, key=keys.__getitem__)
 
 
@@ -158,11 +158,11 @@ def _crossings(layers: list[list[int]], after: Neighbours) -> int:
     """Count the crossings between all adjacent layers, as inversions in a Fenwick tree."""
     total = 0
     for index in range(len(layers) - 1):
-        place = {item: index for index, item in enumerate(layers[index + 1])}
-        tree = [0] * (len(place) + 1)
+        position = {item: index for index, item in enumerate(layers[index + 1])}
+        tree = [0] * (len(position) + 1)
         seen = 0
         for item in layers[index]:
-            ends = sorted(place[successor] for successor in after[item])
+            ends = sorted(position[successor] for successor in after[item])
             for end in ends:
                 total += seen - _count_up_to(tree, end + 1)
             for end in ends:

@@ -26,11 +26,11 @@ from holdfast.core.flows.ports import LIST_ITEMS_MAX
 from holdfast.core.flows.refusal import refusal, some_of
 
 
-def accept_run_input(inputs: Sequence[FlowInput], given: Mapping[str, Any]) -> dict[str, Any]:
+def accept_run_input(inputs: Sequence[FlowInput], supplied: Mapping[str, Any]) -> dict[str, Any]:
     """Complete a run's input with its defaults; refuse unknown and missing names."""
     names = {flow_input.name for flow_input in inputs}
-    unknown = sorted(str(name) for name in given if name not in names)
-    missing = [flow_input.name for flow_input in inputs if flow_input.is_required and flow_input.name not in given]
+    unknown = sorted(str(name) for name in supplied if name not in names)
+    missing = [flow_input.name for flow_input in inputs if flow_input.is_required and flow_input.name not in supplied]
     if unknown or missing:
         raise refusal(
             f"DAG_VALIDATION_RUN_INPUT_{'UNKNOWN' if unknown else 'MISSING'}",
@@ -38,7 +38,7 @@ def accept_run_input(inputs: Sequence[FlowInput], given: Mapping[str, Any]) -> d
             f"The flow takes {some_of([flow_input.name for flow_input in inputs])}.",
             input_keys=unknown or missing,
         )
-    return {flow_input.name: given.get(flow_input.name, flow_input.default) for flow_input in inputs}
+    return {flow_input.name: supplied.get(flow_input.name, flow_input.default) for flow_input in inputs}
 
 
 def resolve_input(

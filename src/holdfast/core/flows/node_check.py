@@ -67,11 +67,11 @@ def _check_wait(node: Node) -> None:
     """
     choices = {"approval": (True, False), "on_timeout": ("fail", "skip")}
     for option, allowed in choices.items():
-        given = node.config.get(option, allowed[0])
-        if not any(type(given) is type(choice) and given == choice for choice in allowed):
+        configured = node.config.get(option, allowed[0])
+        if not any(type(configured) is type(choice) and configured == choice for choice in allowed):
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
-                f"Node {node.name} (wait) cannot have {option} = {shown(given)}.",
+                f"Node {node.name} (wait) cannot have {option} = {shown(configured)}.",
                 f"Choose one of {', '.join(map(str, allowed))}.",
                 node=node.name,
                 field=option,

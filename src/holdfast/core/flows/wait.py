@@ -29,8 +29,8 @@ class WaitFacts:
 def answers_to(wait: WaitFacts, run_id: str, node: str) -> tuple[str, ...]:
     """Return the commands that end a wait."""
     if wait.is_approval:
-        place = f"{run_id} {shlex.quote(node)}"
-        return f"holdfast run approve {place}", f"holdfast run reject {place} --reason TEXT"
+        target = f"{run_id} {shlex.quote(node)}"
+        return f"holdfast run approve {target}", f"holdfast run reject {target} --reason TEXT"
     key = "" if wait.event_key is None else f" --key {shlex.quote(wait.event_key)}"
     return (f"holdfast run signal {shlex.quote(wait.name)}{key} --run {run_id}",)
 

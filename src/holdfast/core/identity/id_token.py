@@ -85,23 +85,23 @@ def key_named(header: Mapping[str, Any]) -> tuple[str, str]:
     return algorithm, kid
 
 
-def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
+def judged(claims: Mapping[str, Any], expected: Provider) -> Person:
     """Return the person of a genuine token; `Unauthorized` for another kind of token, `Forbidden` for an unknown
     account.
     """
     if claims.get("token_use", "id") != "id" or claims.get("typ", "ID") != "ID":
         raise token_rejected("it is not an ID token")
-    if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in asked.audiences:
+    if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in expected.audiences:
         raise token_rejected("it was issued for another audience")
     subject, domain, email = claims["sub"], claims.get("hd"), claims.get("email")
     if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= SUBJECT_CHARACTERS_MAX):
         raise token_rejected("its subject cannot be used")
     if ("email" in claims or "email_verified" in claims) and claims.get("email_verified") is not True:
         raise Forbidden("The e-mail address of this account is not verified.", code="email_not_verified")
-    if asked.domains and not (isinstance(domain, str) and domain in asked.domains):
+    if expected.domains and not (isinstance(domain, str) and domain in expected.domains):
         raise Forbidden("This account does not belong to a domain that may sign in.", code="wrong_domain")
     return Person(
-        issuer=asked.issuer,
+        issuer=expected.issuer,
         subject=subject,
         domain=domain if isinstance(domain, str) else None,
         email=email if isinstance(email, str) else None,

@@ -62,14 +62,14 @@ class Authenticator:
 
     async def caller(self, request: Request) -> Caller:
         """Return the caller. Raise `Unauthorized` without valid credentials, `Forbidden` for a signed-in non-member."""
-        given = request.headers.getlist("authorization")
-        if not given:
+        credentials = request.headers.getlist("authorization")
+        if not credentials:
             if (found := developer(request, self._engine.settings)) is not None:
                 return found
             raise self._unknown("This request requires authentication.")
-        scheme, _, credential = given[0].partition(" ")
+        scheme, _, credential = credentials[0].partition(" ")
         credential = credential.strip()
-        if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
+        if len(credentials) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
             raise self._unknown("The authorization header must contain one bearer token.")
         address = throttle_key(self.peer(request))
         if credential.startswith(CAPABILITY_PREFIX):

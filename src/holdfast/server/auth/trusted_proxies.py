@@ -28,9 +28,9 @@ class Proxies:
     networks: tuple[Network, ...] = ()
 
     @classmethod
-    def of(cls, given: Sequence[str]) -> Proxies:
+    def of(cls, entries: Sequence[str]) -> Proxies:
         """Return the proxies that the settings name; raise `InvalidSettings` for an invalid network."""
-        return cls(tuple(_network(entry) for entry in given))
+        return cls(tuple(_network(entry) for entry in entries))
 
     def peer(self, request: Request) -> str:
         """Return the client's address: the connection's peer or, if that is a trusted proxy, the address it reports."""

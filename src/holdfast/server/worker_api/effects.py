@@ -106,18 +106,18 @@ async def progress(request: ApiRequest) -> Response:
     return reply(NotesAnswer(len(said)))
 
 
-def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
+def _digest(sent_digest: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
     """Return the digest of a call's arguments: the given one, or computed as Python workers do."""
-    if given is None:
+    if sent_digest is None:
         return hashlib.sha256(_canonical(arguments, bytes_max)).digest()
-    if len(given) != DIGEST_BYTES:
+    if len(sent_digest) != DIGEST_BYTES:
         raise Invalid("A digest is SHA-256 in base64.", code="invalid_digest", advice="Or send the arguments.")
-    return given
+    return sent_digest
 
 
 def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
-    given = plain(arguments, bytes_max=bytes_max, what="arguments")
-    return json_codec.canonical(json_codec.decode(given), bytes_max=bytes_max, what="arguments")
+    sent_digest = plain(arguments, bytes_max=bytes_max, what="arguments")
+    return json_codec.canonical(json_codec.decode(sent_digest), bytes_max=bytes_max, what="arguments")
 
 
 ENDPOINTS = (

@@ -76,8 +76,8 @@ class RemoteWorkers:
         )
 
     async def __aenter__(self) -> RemoteWorkers:
-        database, patience = self._engine.database, lock_timeouts_for(self._lease_seconds)
-        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
+        database, lock_timeouts = self._engine.database, lock_timeouts_for(self._lease_seconds)
+        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=lock_timeouts)
         return self
 
     async def __aexit__(
@@ -175,7 +175,7 @@ class RemoteWorkers:
             kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
             worker = await session.fetchrow(_BEAT_WORKERS, [worker_id], health)
         if worker is not None:
-            self.worker_sessions.told(worker_id, worker["state"])
+            self.worker_sessions.note_state(worker_id, worker["state"])
             if worker["state"] != "active":
                 self.wait_registry.end_waits([worker_id])
         return Beat(
@@ -251,8 +251,10 @@ class RemoteWorkers:
             want = (
                 0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unheard))
             )
-            notification_count = worker_session.place.notification_count
-            wants_look = bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.place)
+            notification_count = worker_session.wait_group.notification_count
+            wants_look = (
+                bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.wait_group)
+            )
             taken = await self._take(session, worker_session, dones, want if wants_look else 0)
             tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], with_lease_ends=with_lease_ends)
         await publish_and_propagate(self._engine, taken.settled.notifications)
@@ -266,14 +268,14 @@ class RemoteWorkers:
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
             lanes = await self.wait_registry.wait(
-                worker_session.place, worker_id, left, notification_count=notification_count
+                worker_session.wait_group, worker_id, left, notification_count=notification_count
             )
             if lanes is None:
                 break
             if lanes is STOPPED:
                 answer = await self._renew_anew(answer, worker_id, held)
                 continue
-            notification_count = worker_session.place.notification_count
+            notification_count = worker_session.wait_group.notification_count
             if is_welcome is not None:
                 await self._ask_again(is_welcome, worker_session, lanes)
             found = await self._look(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
@@ -298,23 +300,23 @@ class RemoteWorkers:
         await self.wait_registry.open()
         async with self._busy.session() as session:
             worker_session = await self.worker_sessions.find(session, worker_id, queues, right, is_brief=True)
-            notification_count = worker_session.place.notification_count
+            notification_count = worker_session.wait_group.notification_count
             if worker_session.is_draining and takes_work:
                 return WaitAnswer(work=False, draining=True)
-            has_look = takes_work and not self.wait_registry.is_known_empty(worker_session.place)
+            has_look = takes_work and not self.wait_registry.is_known_empty(worker_session.wait_group)
             if has_look and await sees_work(session, worker_session.identity):
                 return WaitAnswer(work=True)
         if not takes_work:
             lanes = await self.wait_registry.wait(None, worker_id, wait_seconds, notification_count=notification_count)
             return WaitAnswer(work=False, draining=worker_session.is_draining, stop=lanes is STOPPED)
-        self.wait_registry.looked(worker_session.place, notification_count, is_more=False)
+        self.wait_registry.looked(worker_session.wait_group, notification_count, is_more=False)
         lanes = await self.wait_registry.wait(
-            worker_session.place, worker_id, wait_seconds, notification_count=notification_count
+            worker_session.wait_group, worker_id, wait_seconds, notification_count=notification_count
         )
         if lanes is STOPPED:
             return WaitAnswer(work=False, draining=worker_session.is_draining, stop=True)
         if lanes is not None and worker_session.is_draining:
-            self.wait_registry.wake_next(worker_session.place, lanes)
+            self.wait_registry.wake_next(worker_session.wait_group, lanes)
         return WaitAnswer(
             work=lanes is not None and not worker_session.is_draining, draining=worker_session.is_draining
         )
@@ -370,7 +372,7 @@ class RemoteWorkers:
     ) -> TakenTasks:
         if not dones and not want:
             return TakenTasks([], NOTHING_SETTLED, may_have_more=False)
-        notification_count = worker_session.place.notification_count
+        notification_count = worker_session.wait_group.notification_count
         reports = await self._reports.of(session, dones)
         with worker_session.claiming() as claimer:
             if lanes is not None:
@@ -380,7 +382,7 @@ class RemoteWorkers:
         self._engine.failures.publish_all(self._engine.catalog, reports, done.settled.refused)
         if want:
             self.wait_registry.looked(
-                worker_session.place,
+                worker_session.wait_group,
                 notification_count,
                 is_more=bool(done.claimed) and may_have_more,
                 has_missed=claimer.has_missed,
@@ -392,7 +394,7 @@ class RemoteWorkers:
         try:
             await is_welcome()
         except BaseException:
-            self.wait_registry.wake_next(worker_session.place, lanes)
+            self.wait_registry.wake_next(worker_session.wait_group, lanes)
             raise
 
     async def _look(
@@ -405,7 +407,7 @@ class RemoteWorkers:
         async with self._busy.session() as session:
             taken = await self._take(session, worker_session, (), want, lanes=lanes)
             if not taken.claimed and not await self.worker_sessions.may_claim(session, worker_id, worker_session):
-                self.wait_registry.wake_next(worker_session.place, lanes)
+                self.wait_registry.wake_next(worker_session.wait_group, lanes)
                 return None
             return await self._handing.hand_out(
                 session, taken.claimed, with_lease_ends=with_lease_ends
