@@ -13,19 +13,8 @@ from holdfast.core.values import bounds
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect
 from holdfast.engine.effects.steps import StoredStep
 from holdfast.errors import Invalid
-from holdfast.protocol.worker import (
-    NOTHING,
-    EffectAnswer,
-    GateAnswer,
-    KeptStep,
-    LeaseProof,
-    NotesAnswer,
-    NotesRequest,
-    Recalled,
-    StepStored,
-    StepView,
-    WantedEffect,
-)
+from holdfast.protocol.effects import EffectAnswer, GateAnswer, KeptStep, Recalled, StepStored, StepView, WantedEffect
+from holdfast.protocol.worker import NOTHING, LeaseProof, NotesAnswer, NotesRequest
 from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.notes import EVENTS_MAX, notes_of
 from holdfast.server.worker_api.reports import ENVELOPE_BYTES, lease_of, plain
