@@ -17,12 +17,12 @@ from holdfast.core.identity.access import ANY_WORKER, WorkerRight
 from holdfast.core.values import bounds
 from holdfast.engine.engine import Engine
 from holdfast.engine.launching.attach import attach
-from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled, lock_timeouts_for
+from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled, lock_timeouts_for
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
-from holdfast.engine.lifecycle.tasks.claim import HELD_MAX, held_by, held_task, sees_work
+from holdfast.engine.lifecycle.tasks.claim import held_task, sees_work
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
 from holdfast.engine.lifecycle.tasks.exchange import exchange
-from holdfast.engine.lifecycle.tasks.heartbeat import Beat, Renewals, keep_leases, renew_all, renew_ended
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat, keep_leases, renew_all, renew_ended
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.engine.publish import publish_and_propagate
@@ -31,6 +31,7 @@ from holdfast.protocol.worker import HandedTask, WaitAnswer
 from holdfast.server.worker_api.answers import Exchange, RenewedLease, TakenTasks
 from holdfast.server.worker_api.completed_reports import CompletedReport, Reports
 from holdfast.server.worker_api.effect_calls import RemoteEffects
+from holdfast.server.worker_api.listed_leases import find_unlisted, renew_listed
 from holdfast.server.worker_api.sessions import RemoteWorkerSession, RemoteWorkerSessions, beat_workers
 from holdfast.server.worker_api.task_handout import TaskHandout
 from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, WaitRegistry
@@ -42,11 +43,9 @@ _RETIRE = sql("retire_worker")
 _READ_WORKER = sql("read_worker")
 _BEAT_WORKERS = sql("beat_workers")
 _HEARTBEAT_TASK = sql("heartbeat_task")
-_RENEW_HELD = sql("renew_held")
-_HELD_UNNAMED = sql("held_unnamed")
 
 CLAIM_MAX = 1_000
-Asking = Callable[[], Awaitable[None]]
+CredentialCheck = Callable[[], Awaitable[None]]
 
 SESSIONS_MAX = 8
 """Sessions for claims and exchanges of one server, in addition to its pool for everything else."""
@@ -226,16 +225,16 @@ class RemoteWorkers:
         wait_seconds: float = 0.0,
         with_lease_ends: bool | None = None,
         right: WorkerRight = ANY_WORKER,
-        is_welcome: Asking | None = None,
+        check_credentials: CredentialCheck | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call.
 
         Tasks that the worker has leased and did not name are returned again, because the response with them was lost: a
         worker that names its tasks has only one such call under way. With `held` None nothing is renewed, and only
         leases that `known` (all its tokens) does not contain are searched for. While there is nothing to return, the
-        response waits up to `wait_seconds`; `is_welcome` raises if the caller's credentials became invalid meanwhile.
-        `right` names the only queues its caller may serve; other queues raise `Forbidden`. A draining worker gets no
-        tasks.
+        response waits up to `wait_seconds`; `check_credentials` raises if the caller's credentials became invalid
+        meanwhile. `right` names the only queues its caller may serve; other queues raise `Forbidden`. A draining worker
+        gets no tasks.
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
@@ -246,17 +245,25 @@ class RemoteWorkers:
             worker_session = await self.worker_sessions.find(
                 session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not with_lease_ends)
             )
-            answer = await self._renew(session, worker_id, held)
-            unheard = await self._unheard(session, worker_session, held, dones, known)
+            answer = await renew_listed(session, worker_id, held, lease_seconds=self._lease_seconds)
+            unlisted = await find_unlisted(
+                session,
+                self._engine.catalog,
+                worker_session.identity,
+                held,
+                [done.task_id for done in dones],
+                known,
+                lease_seconds=self._lease_seconds,
+            )
             want = (
-                0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unheard))
+                0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unlisted))
             )
             notification_count = worker_session.wait_group.notification_count
-            wants_look = (
+            claims_now = (
                 bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.wait_group)
             )
-            taken = await self._take(session, worker_session, dones, want if wants_look else 0)
-            tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], with_lease_ends=with_lease_ends)
+            taken = await self._take(session, worker_session, dones, want if claims_now else 0)
+            tasks = await self._handing.hand_out(session, [*unlisted, *taken.claimed], with_lease_ends=with_lease_ends)
         await publish_and_propagate(self._engine, taken.settled.notifications)
         answer = msgspec.structs.replace(
             answer,
@@ -273,12 +280,12 @@ class RemoteWorkers:
             if lanes is None:
                 break
             if lanes is STOPPED:
-                answer = await self._renew_anew(answer, worker_id, held)
+                answer = await self._renew_again(answer, worker_id, held)
                 continue
             notification_count = worker_session.wait_group.notification_count
-            if is_welcome is not None:
-                await self._ask_again(is_welcome, worker_session, lanes)
-            found = await self._look(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
+            if check_credentials is not None:
+                await self._check_credentials(check_credentials, worker_session, lanes)
+            found = await self._claim_woken(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
             if found is None:
                 break
             tasks, may_have_more = found
@@ -303,8 +310,8 @@ class RemoteWorkers:
             notification_count = worker_session.wait_group.notification_count
             if worker_session.is_draining and takes_work:
                 return WaitAnswer(work=False, draining=True)
-            has_look = takes_work and not self.wait_registry.is_known_empty(worker_session.wait_group)
-            if has_look and await sees_work(session, worker_session.identity):
+            may_see_work = takes_work and not self.wait_registry.is_known_empty(worker_session.wait_group)
+            if may_see_work and await sees_work(session, worker_session.identity):
                 return WaitAnswer(work=True)
         if not takes_work:
             lanes = await self.wait_registry.wait(None, worker_id, wait_seconds, notification_count=notification_count)
@@ -321,45 +328,11 @@ class RemoteWorkers:
             work=lanes is not None and not worker_session.is_draining, draining=worker_session.is_draining
         )
 
-    async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
-        nothing = Exchange(
-            tasks=[], accepted=0, refused=[], lost=[], canceled=[], is_draining=False, may_have_more=False
-        )
-        if not held:
-            return nothing
-        found = Renewals.of(await session.fetch(_RENEW_HELD, worker_id, list(held), self._lease_seconds))
-        return msgspec.structs.replace(
-            nothing,
-            lost=[task_id for task_id in held if task_id not in found.renewed | found.busy],
-            canceled=list(found.canceled),
-            busy=list(found.busy),
-        )
-
-    async def _renew_anew(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
+    async def _renew_again(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
         """Renew again, because an attempt of a waiting worker was asked to stop; the result says which."""
         async with self._busy.session() as session:
-            found = await self._renew(session, worker_id, held)
+            found = await renew_listed(session, worker_id, held, lease_seconds=self._lease_seconds)
         return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
-
-    async def _unheard(
-        self,
-        session: Session,
-        worker_session: RemoteWorkerSession,
-        held: Sequence[int] | None,
-        dones: Sequence[CompletedReport],
-        known: Sequence[tuple[int, UUID]] | None,
-    ) -> list[Claimed]:
-        """Return leased tasks that the worker does not know of."""
-        identity = worker_session.identity
-        if known is not None:
-            found = await held_by(session, identity, known)
-        elif held is not None:
-            named = [*held, *(done.task_id for done in dones)]
-            rows = await session.fetch(_HELD_UNNAMED, identity.worker_id, named, self._lease_seconds, HELD_MAX)
-            found = [Claimed(*row) for row in rows]
-        else:
-            return []
-        return await with_inputs(session, self._engine.catalog, found)
 
     async def _take(
         self,
@@ -389,15 +362,17 @@ class RemoteWorkers:
             )
         return TakenTasks(done.claimed, done.settled, may_have_more)
 
-    async def _ask_again(self, is_welcome: Asking, worker_session: RemoteWorkerSession, lanes: Lanes) -> None:
+    async def _check_credentials(
+        self, check: CredentialCheck, worker_session: RemoteWorkerSession, lanes: Lanes
+    ) -> None:
         """Check the credentials of a waiting worker before it claims; if they are invalid, wake the next worker."""
         try:
-            await is_welcome()
+            await check()
         except BaseException:
             self.wait_registry.wake_next(worker_session.wait_group, lanes)
             raise
 
-    async def _look(
+    async def _claim_woken(
         self, worker_id: int, worker_session: RemoteWorkerSession, want: int, lanes: Lanes, *, with_lease_ends: bool
     ) -> tuple[list[HandedTask], bool] | None:
         """Claim again for a waiting worker that was woken. Return its tasks, and whether there may be more.

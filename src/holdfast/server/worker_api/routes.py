@@ -60,7 +60,7 @@ async def claim(request: ApiRequest) -> Response:
         wait_seconds=seconds,
         with_lease_ends=True,
         right=right,
-        is_welcome=request.require_valid_credentials,
+        check_credentials=request.require_valid_credentials,
     )
     done = await (until_disconnect(request, taking) if seconds else taking)
     tasks = await _with_capabilities(request, done.tasks)
@@ -154,7 +154,7 @@ async def exchange(request: ApiRequest) -> Response:
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
-        is_welcome=request.require_valid_credentials,
+        check_credentials=request.require_valid_credentials,
     )
     done = await (until_disconnect(request, doing) if seconds else doing)
     return reply(
