@@ -8,7 +8,7 @@ blocked.
 A root continues with what it has (items, a run that it started) only if none of its upstreams is reset, because after
 another root it may get another input.
 
-The counters of a reset node start anew: upstreams inside the set are pending again, those outside count as they ended.
+The counters of a reset node start again: upstreams inside the set are pending again, those outside count as they ended.
 Which nodes start at once follows from the counters by the ordinary rule, so a re-drive has no separate start path.
 """
 

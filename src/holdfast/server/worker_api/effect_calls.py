@@ -66,8 +66,8 @@ class RemoteEffects:
         row = await self._engine.database.fetchrow(_LEASE_HOLDER, *lease)
         task_id, attempt, token = lease
         if row is None:
-            nobody = Claimed(task_id, attempt, token, 0, 0, 0, 0, 0, None, None, b"", None)
-            raise lease_lost(nobody, what)
+            unheld = Claimed(task_id, attempt, token, 0, 0, 0, 0, 0, None, None, b"", None)
+            raise lease_lost(unheld, what)
         await self._engine.catalog.learn([row["lane_id"]], ())
         claimed = Claimed(
             task_id,
