@@ -73,7 +73,7 @@ def test_what_is_no_function_is_refused(given):
 
 def test_a_function_without_a_name_asks_for_one():
     app = hf.App("strict")
-    with pytest.raises(hf.Invalid, match="no name"):
+    with pytest.raises(hf.Invalid, match="has no `__name__`"):
         app.action(partial(work))
     assert app.action(name="late")(partial(work)).name == "strict.late"
 

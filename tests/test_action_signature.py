@@ -241,9 +241,9 @@ def reserved(connection: str) -> None: ...
 @pytest.mark.parametrize(
     ("function", "text", "advice"),
     [
-        (twice, "its context twice, as ctx and again", "Leave one"),
+        (twice, "its context in two parameters, ctx and again", "Keep one of them"),
         (unseen, "'context' of the type 'Context'", "name it ctx"),
-        (custom, "'session', which needs the class Session: no JSON becomes one", "dataclass"),
+        (custom, "'session', which needs the class Session, which JSON cannot represent", "dataclass"),
         (among_many, "the class Session", "Any"),
         (inside, "the class Session", "model_validate"),
         (protocol, "the class Asked", "Any"),

@@ -102,6 +102,23 @@ def test_the_tour_visits_every_hop():
     assert hops[:9] == ["Enqueue", "Store", "Wake", "Claim", "Execute", "Heartbeat", "Settle", "Retry", "Reap"]
 
 
+@pytest.mark.parametrize("walk", ["One task", "One run of a flow", "One HTTP request"])
+def test_each_walk_of_the_tour_is_short_and_its_files_exist(walk):
+    (section,) = re.findall(rf"^## {walk}\n(.+?)^## ", (DOCS / "tour.md").read_text(), re.MULTILINE | re.DOTALL)
+    steps = re.findall(r"^(\d+)\. `(src/holdfast/[\w./]+)`: ([^.]+(?:\.\w[^.]*)*)\.$", section, re.MULTILINE)
+    numbered = re.findall(r"^\d+\. ", section, re.MULTILINE)
+    assert [int(number) for number, _, _ in steps] == list(range(1, len(numbered) + 1)), (
+        "one file and one sentence each"
+    )
+    assert 10 <= len(steps) <= 20
+    files = [file for _, file, _ in steps]
+    assert len(set(files)) == len(files)
+    assert not [file for file in files if not (ROOT / file).is_file()]
+    for _, file, sentence in steps:
+        called = re.match(r"`([\w.]+)`", sentence)
+        assert called is None or file.endswith(".sql") or called[1] in names_in(ROOT / file), (file, sentence)
+
+
 def test_every_invariant_that_the_docs_name_exists():
     known = {one.name for one in statements_in("invariants")}
     named = re.findall(r"invariants? ((?:`\w+`(?:, )?)+)", (DOCS / "guarantees.md").read_text())

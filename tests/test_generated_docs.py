@@ -100,6 +100,22 @@ def test_every_operation_and_every_call_of_a_worker_is_documented():
     assert {(one.method, one.path) for one in ENDPOINTS if one.path.startswith("/internal/") and one.answers} <= written
 
 
+def test_the_picture_of_the_packages_shows_every_import_of_each_layer():
+    page = REFERENCE["packages.md"]
+    drawn = set(re.findall(r"^    (\w+) (?:-->|-\.->) (\w+)$", page, re.MULTILINE))
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| `(\w+)` \| \d+ \| (.+) \| (.+) \|$", page, re.MULTILINE)}
+    folders = {path.parent.name for path in (ROOT / "src" / "holdfast").glob("*/__init__.py")}
+    assert folders <= rows.keys()
+    assert ("server", "operations") in drawn and ("cli", "server") in drawn
+    assert ("server", "core") not in drawn and "core" in rows["server"][0]
+    assert "client" in rows["authoring"][1] and ("authoring", "client") not in drawn
+    reached, ahead = set(), {"cli", "testing"}
+    while ahead:
+        reached |= ahead
+        ahead = {to for from_, to in drawn if from_ in ahead} - reached
+    assert reached == rows.keys()
+
+
 def test_every_state_is_documented():
     assert all(f"| {state} |" in REFERENCE["states.md"] for state in TaskState)
 

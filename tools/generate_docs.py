@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import package_graph
 import python_reference
 
 from holdfast.cli.main import cli
@@ -148,6 +149,7 @@ def pages() -> dict[str, str]:
         "http-reference.md": http_page() + worker_page(),
         "python.md": python_reference.page(),
         "guards.md": guards_page(),
+        "packages.md": package_graph.page(),
     }
     return {name: _linked(text, frozenset(made)) for name, text in made.items()}
 

@@ -48,7 +48,7 @@ def verify(
     whether it was recorded before.
     """
     if isinstance(body, str):
-        raise Invalid("The body must be the bytes that arrived.", code="body_not_bytes")
+        raise Invalid("The body must be the received bytes.", code="body_not_bytes")
     given = {name.lower(): value for name, value in headers.items()}
     delivery_id, stamp, signatures = (given.get(name) for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER))
     if not delivery_id or not stamp or not signatures:
@@ -56,9 +56,9 @@ def verify(
     timestamp = _timestamp(stamp, time.time() if now is None else now)
     keys = [key_of(one) for one in ([secret] if isinstance(secret, str) else secret)]
     if not _is_signed(f"{delivery_id}.{stamp}.".encode() + body, signatures, keys):
-        raise _forged("No signature fits", "signature_invalid")
+        raise _forged("No signature matches", "signature_invalid")
     if seen is not None and seen(delivery_id):
-        raise Conflict(f"Delivery {delivery_id[:80]} was here before.", code="webhook_repeated")
+        raise Conflict(f"Delivery {delivery_id[:80]} was received before.", code="webhook_repeated")
     return Delivery(id=delivery_id, timestamp=timestamp)
 
 
@@ -87,8 +87,8 @@ def key_of(secret: str) -> bytes:
         raise Invalid(
             "This is not a secret of a webhook.",
             code="invalid_secret",
-            advice=f"It begins with {SECRET_PREFIX} and goes on with {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} "
-            "bytes in base64, as `holdfast webhook add` printed it.",
+            advice=f"It begins with {SECRET_PREFIX} and continues with {SECRET_BYTES_MIN} to "
+            f"{SECRET_BYTES_MAX} bytes in base64, as `holdfast webhook add` printed it.",
         )
     return key
 
@@ -110,9 +110,11 @@ def _timestamp(text: str, now: float) -> int:
         raise _forged("The timestamp cannot be read", "signature_missing")
     timestamp = int(text)
     if abs(now - timestamp) > TOLERANCE_SECONDS:
-        raise _forged(f"It was sent more than {TOLERANCE_SECONDS} s ago or ahead", "timestamp_outside_tolerance")
+        raise _forged(
+            f"Its timestamp differs from now by more than {TOLERANCE_SECONDS} s", "timestamp_outside_tolerance"
+        )
     return timestamp
 
 
 def _forged(why: str, code: str) -> Unauthorized:
-    return Unauthorized(f"This delivery cannot be believed. {why}.", code=code, advice="Answer 401 and do nothing.")
+    return Unauthorized(f"This delivery cannot be verified. {why}.", code=code, advice="Return 401 and do nothing.")

@@ -24,7 +24,7 @@ import holdfast as package
 from holdfast.cli.main import cli
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.run_coroutine import run_coroutine
 
 SHOP = """
@@ -103,7 +103,7 @@ def seed(holdfast_url):
     def run(prepare: Any) -> Any:
         async def work() -> Any:
             async with Engine(holdfast_url, Settings()) as engine:
-                return await prepare(Dispatcher(engine))
+                return await prepare(EngineHarness(engine))
 
         return run_coroutine(work())
 
@@ -115,8 +115,8 @@ def holdfast_behind(holdfast, seed):
     """Run a command while somebody else changed something and has not committed yet, which he does once it waits."""
 
     def run(statement: str, *arguments: str) -> Ran:
-        async def both(dispatcher: Any) -> Ran:
-            database = dispatcher.engine.database
+        async def both(harness: Any) -> Ran:
+            database = harness.engine.database
             async with database.transaction() as session:
                 await session.fetch(statement)
                 command = asyncio.create_task(asyncio.to_thread(holdfast, *arguments))

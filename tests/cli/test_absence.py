@@ -96,15 +96,15 @@ def said(pipe, word):
     return lines
 
 
-async def a_run(dispatcher):
-    run = await dispatcher.runs.start(a_flow("a>b"))
-    await step(dispatcher)
+async def a_run(harness):
+    run = await harness.runs.start(a_flow("a>b"))
+    await step(harness)
     return run
 
 
-async def the_rest_of_it(dispatcher):
-    await dispatcher.runs.snapshot(a_flow("a>b"))
-    await finish(dispatcher)
+async def the_rest_of_it(harness):
+    await harness.runs.snapshot(a_flow("a>b"))
+    await finish(harness)
 
 
 @pytest.mark.representative(one_in=2)
@@ -130,7 +130,7 @@ def test_a_watched_task_goes_on_where_it_was(place, program, seed):
     place.leave()
     said(watching.stderr, AWAY)
     place.come_back()
-    seed(lambda dispatcher: dispatcher.settle(lease, Completed(b"7")))
+    seed(lambda harness: harness.settle(lease, Completed(b"7")))
     out, err = watching.communicate(timeout=30)
     assert (watching.returncode, out, err.count(BACK)) == (0, "7\n", 1)
 

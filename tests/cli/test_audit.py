@@ -8,16 +8,16 @@ from holdfast.core.tasks.outcome import Failed
 from holdfast.testing.factories import a_failed_task, a_failure, a_running_task, a_task
 
 
-async def plain_changes(dispatcher):
-    await dispatcher.enqueue(a_task(queue="mail"))
-    await dispatcher.pause("mail", actor="anna", reason="smtp is down")
-    lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, Failed(a_failure("validation: no such customer")))
-    await dispatcher.retry(lease.task_id, actor="bob", reason="fixed")
+async def plain_changes(harness):
+    await harness.enqueue(a_task(queue="mail"))
+    await harness.pause("mail", actor="anna", reason="smtp is down")
+    lease = await a_running_task(harness)
+    await harness.settle(lease, Failed(a_failure("validation: no such customer")))
+    await harness.retry(lease.task_id, actor="bob", reason="fixed")
 
 
-async def forge(dispatcher):
-    async with dispatcher.engine.database.session() as session:
+async def forge(harness):
+    async with harness.engine.database.session() as session:
         await session.execute("""
             alter table holdfast.audit disable trigger all;
             update holdfast.audit set actor = 'nobody' where seq = 1;
@@ -30,9 +30,9 @@ def test_an_empty_log_is_an_empty_array_and_sound(holdfast):
 
 
 def test_commands_leave_who_and_why(holdfast, seed):
-    async def work(dispatcher):
-        await dispatcher.enqueue(a_task(queue="mail"))
-        await dispatcher.worker_id()
+    async def work(harness):
+        await harness.enqueue(a_task(queue="mail"))
+        await harness.worker_id()
 
     seed(work)
     holdfast("queue", "pause", "mail", "--reason", "smtp is down")
@@ -91,15 +91,15 @@ def test_a_forged_row_is_named_with_exit_code_1(holdfast, seed):
     seed(forge)
     ran = holdfast("audit", "verify", "-o", "json")
     assert (ran.code, ran.json["broken"]["seq"], ran.json["broken"]["code"]) == (1, 1, "audit_row_changed")
-    assert "Row 1 is not what was written." in holdfast("audit", "verify").out
+    assert "Row 1 was changed after it was written." in holdfast("audit", "verify").out
     assert holdfast("verify").code == 1
 
 
 def test_changes_are_told_in_peoples_words(holdfast, seed):
-    async def work(dispatcher):
-        await dispatcher.enqueue(a_task(queue="mail"))
-        await dispatcher.pause("mail")
-        return await a_failed_task(dispatcher)
+    async def work(harness):
+        await harness.enqueue(a_task(queue="mail"))
+        await harness.pause("mail")
+        return await a_failed_task(harness)
 
     task_id = seed(work)
     holdfast("dead", "ignore", "--task", task_id, "--reason", "known")

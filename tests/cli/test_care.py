@@ -119,7 +119,7 @@ def test_verify_has_the_shape_of_the_contract(holdfast):
 
 @pytest.mark.breaks_invariants
 def test_verify_exits_1_on_a_violation(holdfast, holdfast_url, seed):
-    seed(lambda dispatcher: dispatcher.enqueue(a_task()))
+    seed(lambda harness: harness.enqueue(a_task()))
     run_coroutine(execute(holdfast_url, "delete from holdfast.body"))
     ran = holdfast("verify", "-o", "json")
     assert ran.code == 1
@@ -138,8 +138,8 @@ def test_doctor_has_a_fix_for_each_finding(holdfast):
 
 
 def test_doctor_fails_on_what_is_broken(holdfast, seed, holdfast_url):
-    async def overdue(dispatcher):
-        await a_running_task(dispatcher)
+    async def overdue(harness):
+        await a_running_task(harness)
 
     seed(overdue)
     run_coroutine(
@@ -197,7 +197,7 @@ def test_completion_prints_a_script(bare, shell):
 
 
 def test_queues_and_tasks_complete(holdfast, seed):
-    seed(lambda dispatcher: dispatcher.enqueue(a_task(queue="mail")))
+    seed(lambda harness: harness.enqueue(a_task(queue="mail")))
     words = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
     assert "mail" in holdfast(COMP_WORDS="holdfast queue pause ", **words).out
     assert "1" in holdfast(COMP_WORDS="holdfast task why ", **words).out

@@ -8,14 +8,14 @@ from tests.datasets.hands import completed, declared, orders, rows, staged
 from holdfast.testing.factories import a_running_task
 
 
-async def two_versions(dispatcher):
+async def two_versions(harness):
     """Version 1 is current with a row, version 2 has two and one attempt that still writes to it."""
-    engine = dispatcher.engine
+    engine = harness.engine
     for version, count in ((1, 1), (2, 2)):
         generation = await declared(engine, orders(version))
-        lease = await a_running_task(dispatcher)
-        await dispatcher.settle(lease, completed(await staged(engine, lease, generation, rows(*range(count)))))
-    lease = await a_running_task(dispatcher)
+        lease = await a_running_task(harness)
+        await harness.settle(lease, completed(await staged(engine, lease, generation, rows(*range(count)))))
+    lease = await a_running_task(harness)
     await staged(engine, lease, generation, rows(9))
     return lease.task_id
 
@@ -43,9 +43,9 @@ def test_one_dataset_is_shown_with_its_commits(holdfast, seed):
 def test_a_cut_over_is_refused_while_builds_are_unfinished_unless_forced(holdfast, seed):
     seed(two_versions)
     ran = holdfast("dataset", "cutover", "orders", "--version", "2")
-    assert (ran.code, "1 of its builds are not over" in ran.err) == (5, True)
+    assert (ran.code, "1 of its builds have not ended" in ran.err) == (5, True)
     assert holdfast("dataset", "cutover", "orders", "--version", "2", "--force").out == "orders\t2\tcurrent\n"
-    assert holdfast("dataset", "cutover", "orders", "--version", "2").out == "orders\t2\tcurrent already\n"
+    assert holdfast("dataset", "cutover", "orders", "--version", "2").out == "orders\t2\talready current\n"
 
 
 def test_a_rollback_asks_first_and_cancels_what_is_left(holdfast, seed):

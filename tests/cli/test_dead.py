@@ -10,20 +10,20 @@ from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing import factories as a
 
 
-async def three_faults(dispatcher):
+async def three_faults(harness):
     """Two tasks with one fault, one with another, and what is no fault at all."""
     ids = []
     for order in (7, 8):
-        lease = await a.a_running_task(dispatcher, queue="mail", input={"order": order})
-        await dispatcher.settle(lease, Failed(a.a_failure(f"validation: no order {order}", type="shop.NoOrder")))
+        lease = await a.a_running_task(harness, queue="mail", input={"order": order})
+        await harness.settle(lease, Failed(a.a_failure(f"validation: no order {order}", type="shop.NoOrder")))
         ids.append(lease.task_id)
-    ids.append(await a.a_failed_task(dispatcher))
-    await a.a_completed_task(dispatcher)
+    ids.append(await a.a_failed_task(harness))
+    await a.a_completed_task(harness)
     return ids
 
 
-async def sweep(dispatcher):
-    return await dispatcher.sweep_once()
+async def sweep(harness):
+    return await harness.sweep_once()
 
 
 def groups(holdfast):
@@ -32,7 +32,7 @@ def groups(holdfast):
 
 def test_groups_are_empty_at_first(holdfast):
     assert groups(holdfast) == []
-    assert "nothing failed for good" in holdfast("dead", "groups").err
+    assert "No unresolved dead letters" in holdfast("dead", "groups").err
 
 
 def test_groups_list_unresolved_letters_by_fault(holdfast, seed):
@@ -109,14 +109,14 @@ def test_what_was_ignored_is_taken_up_again_by_a_campaign(holdfast, seed):
     holdfast("dead", "ignore", "--group", fingerprint, "--reason", "known", "--yes")
     start = ("campaign", "start", "--group", fingerprint, "--reason", "fixed", "--yes", "-o", "json")
     assert holdfast(*start).json["total"] == 2
-    assert seed(lambda dispatcher: dispatcher.campaigns_once()) == 2
+    assert seed(lambda harness: harness.campaigns_once()) == 2
 
 
 def test_what_was_abandoned_with_its_run_is_not_taken_up_again(holdfast, seed):
-    async def a_failed_run(dispatcher):
+    async def a_failed_run(harness):
         """One of its nodes failed, the other is queued."""
-        await dispatcher.runs.start(a_flow(alone=("a", "b")))
-        await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+        await harness.runs.start(a_flow(alone=("a", "b")))
+        await harness.settle(await harness.claim_one(), Failed(a.a_failure()))
 
     seed(a_failed_run)
     [group] = groups(holdfast)
@@ -132,21 +132,21 @@ def test_a_group_may_be_called_resolved(holdfast, seed):
     assert ran.out == f"{fingerprint}\tresolved\t2\n"
 
 
-async def failed_again(dispatcher):
+async def failed_again(harness):
     """A task that failed, was re-driven and failed again: an older letter that retries, and an open one."""
-    task_id = await a.a_failed_task(dispatcher)
-    await dispatcher.redrive(task_id)
-    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+    task_id = await a.a_failed_task(harness)
+    await harness.redrive(task_id)
+    await harness.settle(await harness.claim_one(), Failed(a.a_failure()))
     return task_id
 
 
-async def later(dispatcher):
+async def later(harness):
     """The pause after a dispatch is over; what is due is swept."""
     from holdfast.testing.clock import DatabaseClock
 
-    clock = DatabaseClock(dispatcher.engine.database)
+    clock = DatabaseClock(harness.engine.database)
     await clock.advance(seconds=3600)
-    swept = await dispatcher.sweep_once()
+    swept = await harness.sweep_once()
     await clock.reset()
     return swept
 
@@ -191,11 +191,11 @@ def test_export_writes_one_object_per_line(holdfast, seed):
 def test_a_success_empties_everything(holdfast, seed):
     ids = seed(three_faults)
 
-    async def succeed(dispatcher):
-        dispatcher.know(a.ACTION)
+    async def succeed(harness):
+        harness.know(a.ACTION)
         for task_id in ids:
-            await dispatcher.redrive(task_id)
-            await dispatcher.settle(await dispatcher.claim_task(task_id), Completed(b"1"))
+            await harness.redrive(task_id)
+            await harness.settle(await harness.claim_task(task_id), Completed(b"1"))
 
     seed(succeed)
     assert groups(holdfast) == []

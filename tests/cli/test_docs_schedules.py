@@ -24,11 +24,11 @@ def the_app(tmp_path):
 def test_the_commands_run(holdfast, seed, tmp_path):
     app = the_app(tmp_path)
 
-    async def prepare(dispatcher):
+    async def prepare(harness):
         for action in app.actions.values():
-            policy = action.policy(dispatcher.engine.policy_defaults)
-            await dispatcher.engine.catalog.declare(1, action.name, action.queue, policy, "")
-        await declare_schedules(dispatcher.engine, "app:shop", app.schedules.values(), app.actions)
+            policy = action.policy(harness.engine.policy_defaults)
+            await harness.engine.catalog.declare(1, action.name, action.queue, policy, "")
+        await declare_schedules(harness.engine, "app:shop", app.schedules.values(), app.actions)
 
     seed(prepare)
     assert len(COMMANDS) == 6
@@ -39,16 +39,16 @@ def test_the_commands_run(holdfast, seed, tmp_path):
     assert names == ["nightly", "shop.morning", "shop.pulse"]
 
 
-async def test_what_the_app_schedules_runs(dispatcher, engine, clock, tmp_path):
+async def test_what_the_app_schedules_runs(harness, engine, clock, tmp_path):
     app = the_app(tmp_path)
     await run_until_idle(app, engine)
-    fired = await dispatcher.schedules.fire("shop.morning")
+    fired = await harness.schedules.fire("shop.morning")
     await run_until_idle(app, engine)
-    (attempt,) = await dispatcher.attempts(fired.task_id)
+    (attempt,) = await harness.attempts(fired.task_id)
     assert attempt.output.startswith(b'"staff: ')
 
 
-async def test_the_test_holds(dispatcher, clock):
+async def test_the_test_holds(harness, clock):
     namespace: dict[str, object] = {}
     exec(compile(TEST, "schedules.md", "exec"), namespace)
-    await namespace["test_a_morning_digest_is_for_its_slot"](dispatcher, clock)
+    await namespace["test_a_morning_digest_is_for_its_slot"](harness, clock)

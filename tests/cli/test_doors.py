@@ -21,7 +21,7 @@ from holdfast.engine.engine import Engine
 from holdfast.operations.registry import OPERATIONS
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.run_coroutine import run_coroutine
 from holdfast.testing.runs import Runs
 
@@ -143,23 +143,23 @@ CHANGES = [
 ]
 
 
-async def a_scene(dispatcher) -> dict[str, str]:
+async def a_scene(harness) -> dict[str, str]:
     """One of everything that a command may look at or change; again, another one of each."""
-    engine = dispatcher.engine
+    engine = harness.engine
     scene = await engine.database.fetchval("select count(*) from holdfast.worker")
     worker, queue = f"worker-{scene}", f"mail{scene}"
     letters = "".join(chr(ord("a") + int(digit)) for digit in str(scene))
     await engine.catalog.declare(engine.tenant_id, a.ACTION, "default", RetryPolicy(), "1")
-    runs = Runs(dispatcher)
+    runs = Runs(harness)
     over = await runs.start(NIGHTLY, {"day": "0"})
-    await dispatcher.settle(await dispatcher.claim_task(str(int(over) + 1), worker=worker), Failed(a.a_failure("bad")))
-    retryable = await a.a_running_task(dispatcher, worker=worker)
-    await dispatcher.settle(retryable, Failed(a.a_failure("validation: no such order")))
-    lease = await a.a_running_task(dispatcher, worker=worker, queue=queue, max_retries=0)
-    await dispatcher.settle(lease, Failed(a.a_failure("connection reset", type=f"Down_{letters}")))
-    completed = await a.a_running_task(dispatcher, worker=worker, queue=queue, input={"order": 7})
-    await dispatcher.settle(completed, Completed(b'{"ok": true}'))
-    [letter] = await dispatcher.letters(lease.task_id)
+    await harness.settle(await harness.claim_task(str(int(over) + 1), worker=worker), Failed(a.a_failure("bad")))
+    retryable = await a.a_running_task(harness, worker=worker)
+    await harness.settle(retryable, Failed(a.a_failure("validation: no such order")))
+    lease = await a.a_running_task(harness, worker=worker, queue=queue, max_retries=0)
+    await harness.settle(lease, Failed(a.a_failure("connection reset", type=f"Down_{letters}")))
+    completed = await a.a_running_task(harness, worker=worker, queue=queue, input={"order": 7})
+    await harness.settle(completed, Completed(b'{"ok": true}'))
+    [letter] = await harness.letters(lease.task_id)
     return {
         "over": over,
         "run": await runs.start(NIGHTLY, {"day": "1"}),
@@ -167,11 +167,11 @@ async def a_scene(dispatcher) -> dict[str, str]:
         "retryable": retryable.task_id,
         "failed": lease.task_id,
         "completed": completed.task_id,
-        "queued": (await dispatcher.enqueue(a.a_task(queue=queue))).task_id,
+        "queued": (await harness.enqueue(a.a_task(queue=queue))).task_id,
         "letter": letter.dead_letter_id,
         "group": letter.fingerprint,
         "queue": queue,
-        "worker": str(await dispatcher.worker_id(worker)),
+        "worker": str(await harness.worker_id(worker)),
         "mark": f"mark{scene}",
         "fault": f"Down_{letters}",
         "campaign": str(await engine.database.fetchval("select count(*) + 1 from holdfast.campaign")),
@@ -188,7 +188,8 @@ MOMENTARY = {
     re.compile(r"\b[0-9a-f]{12,64}\b"): "<hash>",
     # What has just been handed in is said in another way.
     re.compile(
-        r"Ready: nothing holds it back[^;]*; a worker takes it next|Queued <age>; a worker should take it any moment"
+        r"Ready: nothing holds it back[^;]*; a worker claims it next"
+        r"|Queued <age>; a worker should claim it within moments"
     ): "<ready>",
 }
 """What differs between two moments, two callers and two databases."""
@@ -219,8 +220,8 @@ def scenes_on(url: str, count: int) -> list[dict[str, str]]:
 
     async def work():
         async with Engine(url, Settings()) as engine:
-            dispatcher = Dispatcher(engine)
-            return [await a_scene(dispatcher) for _ in range(count)]
+            harness = EngineHarness(engine)
+            return [await a_scene(harness) for _ in range(count)]
 
     return run_coroutine(work())
 

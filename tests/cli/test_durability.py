@@ -13,8 +13,8 @@ from holdfast.store.durability import require_durable
 
 @pytest.fixture
 def forgetful(seed) -> None:
-    async def fsync(dispatcher):
-        return await dispatcher.engine.database.fetchval("show fsync")
+    async def fsync(harness):
+        return await harness.engine.database.fetchval("show fsync")
 
     if seed(fsync) == "on":
         pytest.skip("the server of HOLDFAST_TEST_URL is durable")
@@ -30,7 +30,7 @@ def test_it_refuses_to_start(program, shop, command):
 
 def test_unless_that_is_what_one_wants(program):
     process = program.start("server", "--no-http", "--unsafe", HOLDFAST_UNSAFE="false")
-    assert any(line.startswith("Repair loops on") for line in process.stderr)
+    assert any(line.startswith("Maintenance loops on") for line in process.stderr)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
 

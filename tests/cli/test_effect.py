@@ -13,8 +13,8 @@ from holdfast.testing import factories as a
 def an_effect(*, state: str | None, ending, compensation: str | None = None):
     """Prepare a task that is over and did one effect; answers its id and the key."""
 
-    async def prepare(dispatcher):
-        engine, lease = dispatcher.engine, await a.a_running_task(dispatcher, max_retries=1)
+    async def prepare(harness):
+        engine, lease = harness.engine, await a.a_running_task(harness, max_retries=1)
         policy = engine.catalog.policy(lease.claimed.policy_id)
         await engine.catalog.declare(1, a.ACTION, "default", policy, "")
         arguments = None if compensation is None else b"[[7],{}]"
@@ -32,7 +32,7 @@ def an_effect(*, state: str | None, ending, compensation: str | None = None):
         if state is not None:
             answer = AnswerEffect(key=gate.key, state=EffectState(state), receipt=b'{"id": 9}')
             await answer_effect(engine.database, lease.claimed, answer)
-        await dispatcher.settle(lease, ending)
+        await harness.settle(lease, ending)
         return lease.task_id, gate.key
 
     return prepare
@@ -115,15 +115,15 @@ def test_a_dry_re_drive_of_a_group_counts_what_may_repeat(holdfast, undoable):
     assert said in holdfast("dead", "redrive", "--group", fingerprint, "--reason", "x", "--yes").err
 
 
-async def a_failed_run(dispatcher):
+async def a_failed_run(harness):
     """A run whose second node failed after an effect that nobody knows the answer of."""
-    engine = dispatcher.engine
-    run = await dispatcher.runs.start(a_flow("a>b"))
-    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
-    lease = await dispatcher.claim_one()
+    engine = harness.engine
+    run = await harness.runs.start(a_flow("a>b"))
+    await harness.settle(await harness.claim_one(), Completed(b"1"))
+    lease = await harness.claim_one()
     wanted = OpenEffect(name="smtp.send", user_key="receipt:7", ordinal=0, digest=b"")
     await open_effect(engine.database, engine.catalog, Sender(claimed=lease.claimed, tenant="default"), wanted)
-    await dispatcher.settle(lease, Failed(a.a_failure("validation: no such customer")))
+    await harness.settle(lease, Failed(a.a_failure("validation: no such customer")))
     return run, lease.task_id
 
 

@@ -19,18 +19,18 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing import factories as a
 
 
-async def a_failed_task(dispatcher):
-    await dispatcher.engine.catalog.declare(DEFAULT_TENANT_ID, a.ACTION, "default", RetryPolicy(), "")
-    return await a.a_failed_task(dispatcher, queue="mail")
+async def a_failed_task(harness):
+    await harness.engine.catalog.declare(DEFAULT_TENANT_ID, a.ACTION, "default", RetryPolicy(), "")
+    return await a.a_failed_task(harness, queue="mail")
 
 
-async def a_waiting_run(dispatcher):
-    return await dispatcher.runs.start(a_wait())
+async def a_waiting_run(harness):
+    return await harness.runs.start(a_wait())
 
 
-async def a_running_map(dispatcher):
-    run = await dispatcher.runs.start(a_map())
-    await step(dispatcher, outputs={0: {"all": [1, 2]}})
+async def a_running_map(harness):
+    run = await harness.runs.start(a_map())
+    await step(harness, outputs={0: {"all": [1, 2]}})
     return run
 
 
@@ -94,7 +94,7 @@ def test_a_queue_is_shown_and_its_pause_has_the_last_reason(holdfast, seed):
     assert holdfast("queue", "show", "nowhere").code == 3
     holdfast("queue", "pause", "mail", "--reason", "first")
     before = holdfast("queue", "show", "mail", "-o", "json").json
-    assert holdfast("queue", "pause", "mail").out == "mail\tpaused already\n"
+    assert holdfast("queue", "pause", "mail").out == "mail\talready paused\n"
     assert holdfast("queue", "pause", "mail", "--reason", "second").out == "mail\tpaused\n"
     after = holdfast("queue", "show", "mail", "-o", "json").json
     assert (before["paused_reason"], after["paused_reason"]) == ("first", "second")
@@ -114,12 +114,12 @@ def ids(holdfast, noun, *options):
 
 
 def test_lists_go_back_to_a_time(holdfast, seed):
-    async def prepare(dispatcher):
-        run_id = await dispatcher.runs.start(a_flow("a>b"))
-        await finish(dispatcher, fail=[0])
-        lease = await a.a_running_task(dispatcher)
-        await dispatcher.settle(lease, Failed(a.a_failure("validation: no")))
-        created = await dispatcher.engine.database.fetchval("select max(created_at) from holdfast.body")
+    async def prepare(harness):
+        run_id = await harness.runs.start(a_flow("a>b"))
+        await finish(harness, fail=[0])
+        lease = await a.a_running_task(harness)
+        await harness.settle(lease, Failed(a.a_failure("validation: no")))
+        created = await harness.engine.database.fetchval("select max(created_at) from holdfast.body")
         return run_id, lease.task_id, created
 
     _, task_id, created = seed(prepare)
@@ -134,9 +134,9 @@ def test_lists_go_back_to_a_time(holdfast, seed):
 
 
 def test_a_page_says_where_it_goes_on_without_showing_ids(holdfast, seed):
-    async def prepare(dispatcher):
-        await dispatcher.enqueue_many(a.a_task(), [{}] * 3)
-        await dispatcher.runs.start(a_flow("a>b"))
+    async def prepare(harness):
+        await harness.enqueue_many(a.a_task(), [{}] * 3)
+        await harness.runs.start(a_flow("a>b"))
 
     seed(prepare)
     ran = holdfast("task", "list", "--limit", "2", "-o", "table")
@@ -149,8 +149,8 @@ def test_a_page_says_where_it_goes_on_without_showing_ids(holdfast, seed):
 
 
 def test_one_look_of_top_has_the_workers(holdfast, seed):
-    async def prepare(dispatcher):
-        await a.a_running_task(dispatcher)
+    async def prepare(harness):
+        await a.a_running_task(harness)
 
     seed(prepare)
     assert "first" in holdfast("top", "--once", "-o", "table").out
@@ -161,10 +161,10 @@ def test_a_role_has_its_article(holdfast):
 
 
 def test_the_bar_of_a_watched_run_has_a_line_of_its_own(seed):
-    async def prepare(dispatcher):
-        run_id = await dispatcher.runs.start(a_flow("a>b"))
-        await finish(dispatcher)
-        engine = dispatcher.engine
+    async def prepare(harness):
+        run_id = await harness.runs.start(a_flow("a>b"))
+        await finish(harness)
+        engine = harness.engine
         return await show_run(engine.database, engine.catalog, engine.tenant_id, int(run_id))
 
     console = Console(file=StringIO(), width=100)

@@ -49,8 +49,8 @@ def stored(seed):
     versions = [app.flow(name=name, version=version) for name, version in (("nightly", 1), ("other", 2))]
     first, second = (make(lambda: double(x=double(x=1))) for make in versions)
 
-    async def prepare(dispatcher):
-        flows = dispatcher.engine.catalog.flows
+    async def prepare(harness):
+        flows = harness.engine.catalog.flows
         await flows.keep(DEFAULT_TENANT_ID, first.definition)
         await flows.keep(DEFAULT_TENANT_ID, second.definition)
 

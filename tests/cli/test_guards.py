@@ -10,18 +10,18 @@ from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.factories import ACTION, a_failure, a_retrying_task, a_task
 
 
-async def an_open_breaker(dispatcher):
-    await dispatcher.engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", RetryPolicy(), "1")
-    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=2))
-    tasks = await dispatcher.enqueue_many(a_task(), [{}] * 3)
-    for lease in await dispatcher.claim(2):
-        await dispatcher.settle(lease, Failed(a_failure("connection reset", type="ConnectionResetError")))
+async def an_open_breaker(harness):
+    await harness.engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", RetryPolicy(), "1")
+    await harness.guard(ACTION, breaker=Breaker(attempts_min=2))
+    tasks = await harness.enqueue_many(a_task(), [{}] * 3)
+    for lease in await harness.claim(2):
+        await harness.settle(lease, Failed(a_failure("connection reset", type="ConnectionResetError")))
     return tasks[-1].task_id
 
 
-async def a_held_back_retry(dispatcher):
-    task_id = await a_retrying_task(dispatcher, base_backoff_secs=0.0, queue="mail")
-    await dispatcher.reconcile_once()
+async def a_held_back_retry(harness):
+    task_id = await a_retrying_task(harness, base_backoff_secs=0.0, queue="mail")
+    await harness.reconcile_once()
     return task_id
 
 
@@ -87,10 +87,10 @@ def test_why_names_the_quota(holdfast, seed):
     seed(a_held_back_retry)
     holdfast("queue", "limit", "mail", "--retries", "1/1m")
 
-    async def two_retries(dispatcher):
-        await a_retrying_task(dispatcher, base_backoff_secs=0.0, queue="mail")
-        waiting = await a_retrying_task(dispatcher, base_backoff_secs=0.0, queue="mail")
-        await dispatcher.reconcile_once()
+    async def two_retries(harness):
+        await a_retrying_task(harness, base_backoff_secs=0.0, queue="mail")
+        waiting = await a_retrying_task(harness, base_backoff_secs=0.0, queue="mail")
+        await harness.reconcile_once()
         return waiting
 
     said = holdfast("task", "why", seed(two_retries)).out
@@ -105,8 +105,8 @@ def test_a_bad_quota_is_a_usage_error(holdfast, seed, subtests):
 
 
 def test_the_class_of_each_failed_attempt_is_shown(holdfast, seed):
-    async def spent(dispatcher):
-        return await a_retrying_task(dispatcher, max_retries=0)
+    async def spent(harness):
+        return await a_retrying_task(harness, max_retries=0)
 
     task_id = seed(spent)
     (attempt,) = holdfast("task", "show", task_id, "-o", "json").json["attempts"]
@@ -117,9 +117,9 @@ def test_the_class_of_each_failed_attempt_is_shown(holdfast, seed):
 def test_every_quota_is_shown_without_setting_one(holdfast, seed):
     """Those of actions and of all queues together too, which no queue's line can show."""
 
-    async def an_action_with_a_quota(dispatcher):
-        await dispatcher.engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", RetryPolicy(), "1")
-        await dispatcher.guard(ACTION, quota=Quota(retries=7, window_seconds=60.0))
+    async def an_action_with_a_quota(harness):
+        await harness.engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", RetryPolicy(), "1")
+        await harness.guard(ACTION, quota=Quota(retries=7, window_seconds=60.0))
 
     seed(an_action_with_a_quota)
     holdfast("queue", "limit", "*", "--retries", "50/m", "--reason", "spare the bank")

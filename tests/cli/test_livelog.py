@@ -14,7 +14,7 @@ from holdfast.cli.ui.shell import Shell
 from holdfast.engine.identity.tenants import create_tenant
 from holdfast.engine.queries.events import Event
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 ABOUT_NO_TASK = """
     insert into holdfast.event (tenant_id, kind, task_ids, attempts, detail)
@@ -42,8 +42,8 @@ async def test_it_tells_its_own_tenants_tasks_behind_any_number_of_other_events(
     await asyncio.to_thread(log.start)
     try:
         await engine.database.fetch(ABOUT_NO_TASK, tenant.tenant_id)
-        stranger = await a.a_completed_task(Dispatcher(engine.of(1)))
-        own = await a.a_completed_task(Dispatcher(engine.of(tenant.tenant_id)))
+        stranger = await a.a_completed_task(EngineHarness(engine.of(1)))
+        own = await a.a_completed_task(EngineHarness(engine.of(tenant.tenant_id)))
         told = []
 
         def is_told() -> bool:

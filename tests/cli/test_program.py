@@ -67,13 +67,13 @@ def test_work_without_any_queue_name_is_refused_rather_than_taken_for_all(bare, 
 
 
 def test_the_server_repairs_and_stops_on_a_signal(program, holdfast, seed):
-    async def due(dispatcher):
-        await a_running_task(dispatcher)
-        await dispatcher.engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant()")
+    async def due(harness):
+        await a_running_task(harness)
+        await harness.engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant()")
 
     seed(due)
     server = program.start("server", "--no-http")
-    assert server.stderr.readline().startswith("Repair loops on postgresql://")
+    assert server.stderr.readline().startswith("Maintenance loops on postgresql://")
     poll(lambda: holdfast("queue", "list", "-o", "json").json[0]["queued"] == 1)
     server.send_signal(signal.SIGINT)
     out, err = server.communicate(timeout=30)
@@ -204,8 +204,8 @@ def test_json_is_json_and_no_color_is_honoured_on_a_terminal(program, seed):
 
 
 def test_a_closed_pipe_ends_quietly(program, seed):
-    async def many(dispatcher):
-        await dispatcher.enqueue_many(a_task(), [{}] * 2000)
+    async def many(harness):
+        await harness.enqueue_many(a_task(), [{}] * 2000)
 
     seed(many)
     done = subprocess.run(

@@ -7,10 +7,10 @@ from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task, a_task
 
 
-async def some_work(dispatcher):
-    await dispatcher.enqueue_many(a_task(queue="mail"), [{}] * 2)
+async def some_work(harness):
+    await harness.enqueue_many(a_task(queue="mail"), [{}] * 2)
     for make in (a_running_task, a_completed_task, a_failed_task):
-        await make(dispatcher, queue="mail")
+        await make(harness, queue="mail")
 
 
 def test_empty_lists_are_empty_arrays(holdfast):
@@ -37,7 +37,7 @@ def test_pause_and_resume_tell_who_and_why(holdfast, seed):
     (row,) = holdfast("queue", "list", "-o", "json").json
     assert (row["paused"], row["paused_reason"]) == (True, "smtp is down")
     assert row["paused_by"].startswith("cli:")
-    assert holdfast("queue", "pause", "mail").out == "mail\tpaused already\n"
+    assert holdfast("queue", "pause", "mail").out == "mail\talready paused\n"
     assert holdfast("queue", "resume", "mail", "-o", "json").json == {"name": "mail", "paused": False}
     assert holdfast("queue", "resume", "mail").out == "mail\twas not paused\n"
 
@@ -97,9 +97,9 @@ def test_workers_are_listed_shown_and_drained(holdfast, seed):
 
 
 def test_a_worker_that_left_is_a_conflict_to_drain_and_only_listed_on_request(holdfast, seed):
-    async def leave(dispatcher):
-        await dispatcher.worker_id("first")
-        await dispatcher.retire("first")
+    async def leave(harness):
+        await harness.worker_id("first")
+        await harness.retire("first")
 
     seed(leave)
     assert holdfast("worker", "list", "-o", "json").json == []
@@ -117,9 +117,9 @@ def test_an_unknown_worker_is_not_found(holdfast, subtests):
 
 
 def test_actions_are_what_workers_declared(holdfast, seed):
-    async def declare(dispatcher):
+    async def declare(harness):
         policy = RetryPolicy(max_retries=7, timeout_seconds=120)
-        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", policy, "1.4.2")
+        await harness.engine.catalog.declare(1, "shop.mail", "mail", policy, "1.4.2")
 
     seed(declare)
     (row,) = holdfast("action", "list", "-o", "json").json

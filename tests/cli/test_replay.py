@@ -36,10 +36,10 @@ def app_ref(shop):
 
 @pytest.fixture
 def failed(seed):
-    async def fail(dispatcher):
-        task = await dispatcher.enqueue(a_task(action="shop.fail", input={"why": "smtp is down"}, max_retries=0))
-        lease = await dispatcher.claim_one()
-        await dispatcher.settle(lease, Failed(a_failure("smtp is down", type="ConnectionError")))
+    async def fail(harness):
+        task = await harness.enqueue(a_task(action="shop.fail", input={"why": "smtp is down"}, max_retries=0))
+        lease = await harness.claim_one()
+        await harness.settle(lease, Failed(a_failure("smtp is down", type="ConnectionError")))
         return task.task_id
 
     return seed(fail)
@@ -48,8 +48,8 @@ def failed(seed):
 @pytest.fixture
 def task_of(seed):
     def enqueue(action, **given):
-        async def work(dispatcher):
-            return (await dispatcher.enqueue(a_task(action=action, input=given))).task_id
+        async def work(harness):
+            return (await harness.enqueue(a_task(action=action, input=given))).task_id
 
         return seed(work)
 
@@ -60,7 +60,7 @@ def test_a_failure_is_shown_with_its_comparison(holdfast, failed, app_ref):
     ran = holdfast("task", "replay", failed, "--app", app_ref)
     assert (ran.code, ran.out) == (1, "ConnectionError: smtp is down\n")
     assert '{"why":"smtp is down"}' in ran.err and "in fail" in ran.err
-    assert "the replay failed alike at cli_shop.py:" in ran.err
+    assert "the replay failed the same way at cli_shop.py:" in ran.err
     done = holdfast("task", "replay", failed, "--app", app_ref, "-o", "json").json
     assert (done["state"], done["input"], done["recorded"]["state"]) == ("failed", {"why": "smtp is down"}, "failed")
     assert done["comparison"]["likeness"] == "other_line"
@@ -81,9 +81,9 @@ def test_effects_are_answered_by_option(holdfast, task_of, app_ref):
 
 
 def test_a_receipt_that_another_task_got_is_looked_for(holdfast, seed, task_of, app_ref):
-    async def send(dispatcher):
-        await dispatcher.enqueue(a_task(action="shop.share", input={}))
-        lease, engine = await dispatcher.claim_one(), dispatcher.engine
+    async def send(harness):
+        await harness.enqueue(a_task(action="shop.share", input={}))
+        lease, engine = await harness.claim_one(), harness.engine
         digest = hashlib.sha256(json_codec.canonical([("sent",), {}], bytes_max=100, what="arguments")).digest()
         wanted = OpenEffect(name="smtp.send", user_key="k", ordinal=0, digest=digest)
         gate = await open_effect(
@@ -91,7 +91,7 @@ def test_a_receipt_that_another_task_got_is_looked_for(holdfast, seed, task_of, 
         )
         answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b'"m7"')
         await answer_effect(engine.database, lease.claimed, answer)
-        await dispatcher.settle(lease, Completed(b"null"))
+        await harness.settle(lease, Completed(b"null"))
 
     seed(send)
     ran = holdfast("task", "replay", task_of("shop.share"), "--app", app_ref)

@@ -17,24 +17,24 @@ VERBS = ("show", "why", "watch", "graph", "cancel", "pause", "resume", "retry")
 
 
 def started(make=a_diamond, given=None, **options):
-    async def prepare(dispatcher):
-        return await dispatcher.runs.start(make(), given, **options)
+    async def prepare(harness):
+        return await harness.runs.start(make(), given, **options)
 
     return prepare
 
 
 def ended(make=a_diamond, *, fail=(), outputs=None):
-    async def prepare(dispatcher):
-        run = await dispatcher.runs.start(make())
-        await finish(dispatcher, fail=fail, outputs=outputs)
+    async def prepare(harness):
+        run = await harness.runs.start(make())
+        await finish(harness, fail=fail, outputs=outputs)
         return run
 
     return prepare
 
 
-async def declared(dispatcher):
+async def declared(harness):
     """A flow that was made ready to run and not started."""
-    await dispatcher.runs.snapshot(a_sum())
+    await harness.runs.snapshot(a_sum())
 
 
 def test_an_empty_list_is_an_empty_array_and_names_its_filters(holdfast):
@@ -84,9 +84,9 @@ def test_show_has_the_fields_of_the_contract(holdfast, seed):
 
 
 def test_a_completed_run_shows_its_input_and_output(holdfast, seed):
-    async def prepare(dispatcher):
-        run = await dispatcher.runs.start(a_sum(1), {"x": 7})
-        await finish(dispatcher, outputs={0: {"v": 1}, 1: {"v": 1}, 2: 2**53 + 1})
+    async def prepare(harness):
+        run = await harness.runs.start(a_sum(1), {"x": 7})
+        await finish(harness, outputs={0: {"v": 1}, 1: {"v": 1}, 2: 2**53 + 1})
         return run
 
     view = holdfast("run", "show", seed(prepare), "-o", "json").json
@@ -203,8 +203,8 @@ def test_watching_longer_than_asked_is_a_timeout(holdfast, seed):
 
 
 def test_starting_and_waiting_exits_with_the_outcome(holdfast, seed):
-    async def prepare(dispatcher):
-        await dispatcher.runs.snapshot(a_sum(1))
+    async def prepare(harness):
+        await harness.runs.snapshot(a_sum(1))
 
     seed(prepare)
     ran = holdfast("run", "start", "shop.sum", "x=7", "--wait", "--timeout", "100ms")
@@ -229,10 +229,10 @@ def test_graph_draws_nodes_with_their_states(holdfast, seed, tmp_path):
 
 
 def test_graph_counts_the_items_of_a_node(holdfast, seed):
-    async def prepare(dispatcher):
-        run = await dispatcher.runs.start(a_map())
-        await step(dispatcher, outputs={0: {"all": [1, 2, 3]}})
-        await dispatcher.settle((await dispatcher.claim(1))[0], Completed(b"1"))
+    async def prepare(harness):
+        run = await harness.runs.start(a_map())
+        await step(harness, outputs={0: {"all": [1, 2, 3]}})
+        await harness.settle((await harness.claim(1))[0], Completed(b"1"))
         return run
 
     run = seed(prepare)

@@ -9,8 +9,8 @@ from tests.core.flows import a_wait
 
 
 def started(make):
-    async def prepare(dispatcher):
-        return await dispatcher.runs.start(make())
+    async def prepare(harness):
+        return await harness.runs.start(make())
 
     return prepare
 
@@ -88,7 +88,7 @@ def test_an_answer_that_cannot_be_says_why_and_stores_nothing(holdfast, seed, ar
 def test_an_event_carries_any_json_to_who_waits_for_its_key(holdfast, seed):
     run = seed(started(an_event))
     ran = holdfast("run", "signal", "payment", "--key", "tuesday", "--data", "1")
-    assert (ran.code, ran.out, "nothing waits for it yet" in ran.err) == (0, "", True)
+    assert (ran.code, ran.out, "no node waits for it yet" in ran.err) == (0, "", True)
     ran = holdfast("run", "signal", "payment", "--key", "monday", "--data", '[1, "two"]', "--reason", "by phone")
     assert (ran.code, ran.out) == (0, f"{run}\tpaid\n")
     shown = holdfast("task", "show", str(int(run) + 2), "-o", "json").json

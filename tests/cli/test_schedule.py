@@ -14,8 +14,8 @@ CREATE = ("schedule", "create", "nightly", "--action", "shop.charge")
 CRON = ("--cron", "0 6 * * mon-fri", "--timezone", "Europe/Berlin")
 
 
-async def an_action(dispatcher):
-    await dispatcher.engine.catalog.declare(DEFAULT_TENANT_ID, "shop.charge", "default", RetryPolicy(), "")
+async def an_action(harness):
+    await harness.engine.catalog.declare(DEFAULT_TENANT_ID, "shop.charge", "default", RetryPolicy(), "")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_fire_pause_resume_and_show(known):
     waits = known("schedule", "fire", "nightly")
     assert waits.out == "nightly\twaiting\t\n" and f"task {fired['task_id']}" in waits.err
     assert known("schedule", "pause", "nightly", "--reason", "a migration").out == "nightly\tpaused\n"
-    assert known("schedule", "pause", "nightly").out == "nightly\tpaused already\n"
+    assert known("schedule", "pause", "nightly").out == "nightly\talready paused\n"
     shown = known("schedule", "show", "nightly", "-o", "json").json
     assert (shown["paused"], shown["paused_reason"], shown["waiting"]) == (True, "a migration", 1)
     assert [(slot["state"], slot["cause"]) for slot in shown["slots"]] == [("waiting", "overlap"), ("fired", "by_hand")]
@@ -76,8 +76,8 @@ def test_a_flow_can_be_scheduled_once_it_is_known(known, seed):
     flow = ("schedule", "create", "runs", "--flow", "shop.nightly", "--every", "1h")
     assert known(*flow).code == 3
 
-    async def keep(dispatcher):
-        await dispatcher.runs.snapshot(a_flow("a>b"))
+    async def keep(harness):
+        await harness.runs.snapshot(a_flow("a>b"))
 
     seed(keep)
     assert known(*flow, "--input", '{"day": 1}').code == 2

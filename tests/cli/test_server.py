@@ -28,7 +28,7 @@ def ask(url, **headers):
 
 
 def test_the_server_answers_runs_the_loops_and_stops_in_good_order(program, seed):
-    task_id = seed(lambda dispatcher: _delayed(dispatcher))
+    task_id = seed(lambda harness: _delayed(harness))
     process = program.start("server", HOLDFAST_ENV="local")
     url = address(process)
     assert ask(f"{url}/readyz") == {"status": "ready"}
@@ -39,8 +39,8 @@ def test_the_server_answers_runs_the_loops_and_stops_in_good_order(program, seed
     assert process.wait(20) == 0
 
 
-async def _delayed(dispatcher):
-    return (await dispatcher.enqueue(a_delayed_task(0.2))).task_id
+async def _delayed(harness):
+    return (await harness.enqueue(a_delayed_task(0.2))).task_id
 
 
 @pytest.mark.slow("it starts programs; test_the_server_answers_runs_the_loops_and_stops_in_good_order is fast")

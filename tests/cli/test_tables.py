@@ -51,17 +51,17 @@ for words in sys.argv[1:]:
 """
 
 
-async def much_went_wrong(dispatcher):
+async def much_went_wrong(harness):
     """Failed tasks and a failed run with long errors and long names."""
-    engine = dispatcher.engine
+    engine = harness.engine
     await engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, QUEUE, RetryPolicy(), "1.4.2+build.20261117")
     for _ in range(2):
-        lease = await a.a_running_task(dispatcher, action=ACTION, queue=QUEUE)
-        await dispatcher.settle(lease, Failed(a.a_failure(LONG, type="warehouse.AddressRefused")))
-    await a.a_retrying_task(dispatcher, action=ACTION, queue=QUEUE)
-    await dispatcher.runs.start(a_flow("a>b"))
-    await finish(dispatcher, fail=[0])
-    await dispatcher.pause(QUEUE, reason=LONG)
+        lease = await a.a_running_task(harness, action=ACTION, queue=QUEUE)
+        await harness.settle(lease, Failed(a.a_failure(LONG, type="warehouse.AddressRefused")))
+    await a.a_retrying_task(harness, action=ACTION, queue=QUEUE)
+    await harness.runs.start(a_flow("a>b"))
+    await finish(harness, fail=[0])
+    await harness.pause(QUEUE, reason=LONG)
 
 
 @pytest.fixture
@@ -130,4 +130,4 @@ def _columns() -> list[Column[str]]:
     ],
 )
 def test_the_note_gives_way_first_and_an_id_never(room, widths):
-    assert {one.place: one.width for one in fitted(_columns(), [10, 40, 8, 100], room)} == widths
+    assert {column.index: column.width for column in fitted(_columns(), [10, 40, 8, 100], room)} == widths

@@ -27,17 +27,17 @@ MAKERS = {
 }
 
 
-async def one_of_each(dispatcher):
+async def one_of_each(harness):
     """A task in every state; answers their ids by state."""
-    ids = {"queued": (await dispatcher.enqueue(a_task(queue="mail", tags=("red",)))).task_id}
+    ids = {"queued": (await harness.enqueue(a_task(queue="mail", tags=("red",)))).task_id}
     for state, make in MAKERS.items():
-        made = await make(dispatcher, queue="mail")
+        made = await make(harness, queue="mail")
         ids[state] = made if isinstance(made, str) else made.task_id
     return ids
 
 
-async def declare_nothing_but_a_task(dispatcher):
-    return (await dispatcher.enqueue(a_task())).task_id
+async def declare_nothing_but_a_task(harness):
+    return (await harness.enqueue(a_task())).task_id
 
 
 def test_an_empty_list_is_an_empty_array(holdfast):
@@ -65,9 +65,9 @@ def test_every_state_can_be_listed(holdfast, seed):
 
 
 def test_lists_are_filtered_and_paged(holdfast, seed):
-    async def prepare(dispatcher):
-        await dispatcher.enqueue_many(a_task(queue="mail", tags=("red",)), [{}] * 3)
-        await dispatcher.enqueue(a_task(queue="other", action="shop.ship"))
+    async def prepare(harness):
+        await harness.enqueue_many(a_task(queue="mail", tags=("red",)), [{}] * 3)
+        await harness.enqueue(a_task(queue="other", action="shop.ship"))
 
     seed(prepare)
 
@@ -99,12 +99,12 @@ def test_a_piped_list_is_tab_separated_and_a_table_is_not(holdfast, seed):
 
 
 def test_text_of_users_cannot_command_the_terminal(holdfast, seed):
-    async def prepare(dispatcher):
-        lease = await a_running_task(dispatcher, max_retries=0)
+    async def prepare(harness):
+        lease = await a_running_task(harness, max_retries=0)
         from holdfast.core.tasks.outcome import Failed
         from holdfast.testing.factories import a_failure
 
-        await dispatcher.settle(lease, Failed(a_failure("\x1b[31m[bold]red[/bold]\ttab\nline")))
+        await harness.settle(lease, Failed(a_failure("\x1b[31m[bold]red[/bold]\ttab\nline")))
 
     seed(prepare)
     for form in ("table", "plain"):
@@ -188,7 +188,7 @@ def test_cancel_says_whether_it_is_over(holdfast, seed):
     assert holdfast("task", "cancel", ids["queued"], "--reason", "wrong", "-o", "json").json["state"] == "canceled"
     assert holdfast("task", "cancel", ids["running"]).out == f"{ids['running']}\tcanceling\n"
     assert "Canceled" in holdfast("task", "why", ids["queued"]).out
-    assert "Asked to stop by cli:" in holdfast("task", "why", ids["running"]).out
+    assert "Stop requested by cli:" in holdfast("task", "why", ids["running"]).out
 
 
 def test_canceling_what_is_over_is_a_conflict(holdfast, seed):
@@ -209,12 +209,12 @@ def test_of_several_each_is_canceled_or_told_why_not(holdfast, seed):
 
 
 def test_canceling_several_needs_yes_without_a_terminal(holdfast, seed):
-    async def prepare(dispatcher):
-        return [task.task_id for task in await dispatcher.enqueue_many(a_task(), [{}] * 3)]
+    async def prepare(harness):
+        return [task.task_id for task in await harness.enqueue_many(a_task(), [{}] * 3)]
 
     ids = seed(prepare)
     ran = holdfast("task", "cancel", *ids)
-    assert (ran.code, "Repeat it with --yes" in ran.err) == (2, True)
+    assert (ran.code, "Repeat the command with --yes" in ran.err) == (2, True)
     assert holdfast("task", "list", "--state", "canceled", "-o", "json").json == []
     assert len(holdfast("task", "cancel", *ids, "--yes", "-o", "json").json) == 3
 
@@ -253,14 +253,14 @@ def test_watch_exits_with_the_outcome(holdfast, seed):
 
 
 def test_logs_show_what_attempts_said(holdfast, seed):
-    async def prepare(dispatcher):
-        lease = await a_running_task(dispatcher)
+    async def prepare(harness):
+        lease = await a_running_task(harness)
         notes = ['{"message": "hello", "n": 1}', '{"done": 1, "total": 4, "message": "pages"}']
         ids = [int(lease.task_id)] * 2
-        await dispatcher.engine.database.fetch(
+        await harness.engine.database.fetch(
             sql("add_notes"), ids, [1, 1], [lease.token] * 2, ["log", "progress"], notes
         )
-        await dispatcher.settle(lease, Completed(b"1"))
+        await harness.settle(lease, Completed(b"1"))
         return lease.task_id
 
     task_id = seed(prepare)
@@ -271,11 +271,11 @@ def test_logs_show_what_attempts_said(holdfast, seed):
 
 
 def test_whatever_a_worker_says_of_its_progress_is_shown(holdfast, seed):
-    async def prepare(dispatcher):
-        lease = await a_running_task(dispatcher)
+    async def prepare(harness):
+        lease = await a_running_task(harness)
         said = ['{"done": "3"}', '{"message": ["a"], "pages": 2}', '{"done": null, "total": {}}']
         ids, tokens = [int(lease.task_id)] * 3, [lease.token] * 3
-        await dispatcher.engine.database.fetch(sql("add_notes"), ids, [1] * 3, tokens, ["progress"] * 3, said)
+        await harness.engine.database.fetch(sql("add_notes"), ids, [1] * 3, tokens, ["progress"] * 3, said)
         return lease.task_id
 
     task_id = seed(prepare)
@@ -291,9 +291,9 @@ def test_a_task_without_logs_says_so(holdfast, seed):
 
 
 def test_a_delayed_task_is_shown_and_found_as_delayed(holdfast, seed):
-    async def prepare(dispatcher):
-        delayed = await dispatcher.enqueue(a_delayed_task(300))
-        await dispatcher.enqueue(a_task())
+    async def prepare(harness):
+        delayed = await harness.enqueue(a_delayed_task(300))
+        await harness.enqueue(a_task())
         return delayed.task_id
 
     task_id = seed(prepare)

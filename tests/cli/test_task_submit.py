@@ -15,10 +15,10 @@ def test_submit_needs_a_declared_action_or_an_app(holdfast, shop):
 
 
 def test_submit_uses_what_workers_declared(holdfast, seed):
-    async def declare(dispatcher):
+    async def declare(harness):
         from holdfast.core.tasks.retry import RetryPolicy
 
-        await dispatcher.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1", priority=1)
+        await harness.engine.catalog.declare(1, "shop.mail", "mail", RetryPolicy(max_retries=7), "1", priority=1)
 
     seed(declare)
     body = holdfast("task", "submit", "shop.mail", "--input", '{"connection": 1}', "-o", "json").json
@@ -77,7 +77,7 @@ def test_types_are_checked_where_the_code_is_known(holdfast, shop, seed):
     ran = holdfast(*submit, "--app", f"{shop}:app")
     assert (ran.code, "invalid_input" in ran.err) == (2, True)
     assert holdfast("task", "list", "-o", "json").json == []
-    seed(lambda dispatcher: declare(dispatcher.engine, "shop.double"))
+    seed(lambda harness: declare(harness.engine, "shop.double"))
     assert holdfast(*submit).code == 0
 
 

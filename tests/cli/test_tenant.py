@@ -41,7 +41,7 @@ def test_an_unknown_tenant_is_said_at_once(holdfast):
 
 
 def test_the_counts_are_those_of_each_tenant(holdfast, seed):
-    seed(lambda dispatcher: dispatcher.enqueue_many(a_task(), [{}] * 3))
+    seed(lambda harness: harness.enqueue_many(a_task(), [{}] * 3))
     assert holdfast("tenant", "create", "acme").code == 0
     rows = holdfast("tenant", "list", "-o", "json").json
     assert [row["queued"] for row in rows] == [3, 0]

@@ -10,7 +10,7 @@ from holdfast.core.identity.api_token import parse
 def test_a_token_is_printed_once_and_alone_on_stdout(holdfast):
     ran = holdfast("token", "create", "ci", "--role", "operator", "--reason", "deploys")
     token = parse(ran.out.strip())
-    assert token is not None and "shown once" in ran.err and token.secret not in ran.err
+    assert token is not None and "shown only once" in ran.err and token.secret not in ran.err
     listed = holdfast("token", "list", "-o", "json")
     [row] = listed.json
     assert (row["token_id"], row["name"], row["role"], row["queues"]) == (token.token_id, "ci", "operator", None)

@@ -80,8 +80,8 @@ def test_every_blocking_method_is_documented_and_is_no_coroutine(twin):
     }
 
 
-async def test_dead_letters_and_effects_are_there_for_blocking_code(dispatcher, engine, holdfast_url):
-    task_id = await a_failed_task(dispatcher)
+async def test_dead_letters_and_effects_are_there_for_blocking_code(harness, engine, holdfast_url):
+    task_id = await a_failed_task(harness)
     settings = hf.Settings.load({"HOLDFAST_URL": holdfast_url})
 
     def blocking() -> int:

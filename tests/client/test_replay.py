@@ -115,10 +115,10 @@ async def test_a_task_that_never_ran_can_be_tried_beforehand(client, engine):
     assert await everything(engine) == before
 
 
-async def test_a_running_task_is_not_disturbed(client, engine, dispatcher):
-    dispatcher.know("shop.double")
+async def test_a_running_task_is_not_disturbed(client, engine, harness):
+    harness.know("shop.double")
     task = await client.enqueue("shop.double", x=21)
-    await dispatcher.claim_one()
+    await harness.claim_one()
     before = await everything(engine)
     assert (await client.replay(task.task_id)).output == 42
     assert await everything(engine) == before

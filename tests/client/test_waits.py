@@ -38,8 +38,8 @@ async def test_a_wait_too_short_for_a_look_still_says_that_there_is_no_such_task
             await client.ending("999999999", timeout=0.0)
 
 
-async def test_who_waits_for_a_result_is_told_of_an_error_that_stays(dispatcher, engine, holdfast_url):
-    task = await dispatcher.enqueue(a_task())
+async def test_who_waits_for_a_result_is_told_of_an_error_that_stays(harness, engine, holdfast_url):
+    task = await harness.enqueue(a_task())
     await engine.database.fetch("alter table holdfast.attempt rename to hidden")
     try:
         async with Client(hf.Settings.load({"HOLDFAST_URL": holdfast_url}), {}) as client:

@@ -72,12 +72,12 @@ def a_running_task(**changes) -> TaskFacts:
 
 NO_CREW = WorkersFacts()
 QUEUED = [
-    (a_task(created_at=ago(0.5)), "ready", "Queued 500 ms ago; a worker should take it any moment."),
-    (a_task(), "ready", "Ready: nothing holds it back, first in line; a worker takes it next."),
+    (a_task(created_at=ago(0.5)), "ready", "Queued 500 ms ago; a worker should claim it within moments."),
+    (a_task(), "ready", "Ready: nothing holds it back, first in line; a worker claims it next."),
     (
         a_task(ahead=1000, ahead_is_more=True),
         "ready",
-        "Ready: nothing holds it back, 1000+ tasks of shop.send ahead; a worker takes it next.",
+        "Ready: nothing holds it back, 1000+ tasks of shop.send ahead; a worker claims it next.",
     ),
     (
         a_task(queue=QueueFacts(name="mail", paused_at=ago(120), paused_by="anna", paused_reason="smtp is down")),
@@ -114,7 +114,7 @@ QUEUED = [
         a_task(crew=WorkersFacts(last=a_worker(beat_at=ago(40)))),
         "no_worker",
         "Waiting for a worker: no live worker runs shop.send from queue mail "
-        "(the last one, web-1:77, was last heard 40.0 s ago).",
+        "(the last one, web-1:77, last sent a heartbeat 40.0 s ago).",
     ),
     (
         a_task(crew=WorkersFacts(elsewhere=a_worker(queues=("a", "b")), last=a_worker(state="gone"))),
@@ -153,7 +153,7 @@ DELAYED = [
     (
         a_task(Position.DELAYED, due_at=ago(90)),
         "loops_missing",
-        "It was due 1m 30s ago and nothing acted on it: no server seems to run the repair loops.",
+        "It was due 1m 30s ago and nothing acted on it: no server seems to run the maintenance loops.",
     ),
     (
         a_task(Position.RESERVED, attempt=1, started_at=ago(3), lease_expires_at=ago(-117)),
@@ -168,8 +168,8 @@ DELAYED = [
     (
         a_task(Position.RESERVED, attempt=1, started_at=ago(180), lease_expires_at=ago(60)),
         "loops_missing",
-        "Its launched worker should have attached 1m 00s ago and nothing acted on it: "
-        "no server seems to run the repair loops.",
+        "Its launched worker should have attached 1m 00s ago and nothing acted on it: no server seems to run "
+        "the maintenance loops.",
     ),
 ]
 RUNNING = [
@@ -187,17 +187,17 @@ RUNNING = [
     (
         a_running_task(cancel_at=ago(-9), actor="anna"),
         "cancel_requested",
-        "Asked to stop by anna: attempt 1 on web-1:77 has not ended yet; in 9.0 s it is stopped by force.",
+        "Stop requested by anna: attempt 1 on web-1:77 has not ended yet; in 9.0 s it is stopped by force.",
     ),
     (
         a_running_task(cancel_at=ago(1)),
         "cancel_requested",
-        "Asked to stop: attempt 1 on web-1:77 has not ended yet; it is being stopped by force.",
+        "Stop requested: attempt 1 on web-1:77 has not ended yet; it is being stopped by force.",
     ),
     (
         a_running_task(worker=a_worker(beat_at=ago(7)), lease_expires_at=ago(-3)),
         "heartbeat_late",
-        "Attempt 1 on web-1:77 was last heard 7.0 s ago; unless it is heard within 3.0 s, it counts as lost.",
+        "Attempt 1 on web-1:77 last sent a heartbeat 7.0 s ago; without another within 3.0 s, it counts as lost.",
     ),
     (
         a_running_task(worker=a_worker(beat_at=ago(60)), started_at=ago(1), lease_expires_at=ago(-9)),
@@ -207,12 +207,13 @@ RUNNING = [
     (
         a_running_task(lease_expires_at=ago(0.5)),
         "lease_expired",
-        "Attempt 1 on web-1:77 lost its lease 500 ms ago; it is about to be taken away.",
+        "Attempt 1 on web-1:77 lost its lease 500 ms ago; it is about to be reaped.",
     ),
     (
         a_running_task(lease_expires_at=ago(30)),
         "loops_missing",
-        "Its lease on web-1:77 expired 30.0 s ago and nothing acted on it: no server seems to run the repair loops.",
+        "Its lease on web-1:77 expired 30.0 s ago and nothing acted on it: no server seems to run the "
+        "maintenance loops.",
     ),
     (a_running_task(worker=None), "leased_healthy", "Running for 12.0 s: attempt 1 on an unknown worker."),
 ]
@@ -236,7 +237,7 @@ AFTER = [
     (
         a_task(Position.RETRYING, attempt=1, due_at=ago(9), failure=a_failure()),
         "loops_missing",
-        "Its retry was due 9.0 s ago and nothing acted on it: no server seems to run the repair loops.",
+        "Its retry was due 9.0 s ago and nothing acted on it: no server seems to run the maintenance loops.",
     ),
     (
         a_task(
@@ -347,8 +348,8 @@ def test_what_would_move_it_can_be_typed(facts, move):
 def test_a_running_attempt_shows_its_vital_signs():
     facts = a_running_task(timeout_seconds=20.0, progress="3/10 pages", failure=a_failure())
     assert explain(facts).evidence == (
-        "web-1:77 last beat 1.0 s ago",
-        "lease runs 8.0 s more",
+        "web-1:77 last sent a heartbeat 1.0 s ago",
+        "lease expires in 8.0 s",
         "timeout in 8.0 s of 20.0 s",
         "progress: 3/10 pages",
         "attempt 1, 4.0 s ago, failed: ConnectionError: connection refused",

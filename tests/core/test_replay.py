@@ -56,7 +56,7 @@ def test_the_same_output_is_told():
 
 def test_a_sentence_names_the_place():
     assert "at shop.py:7 in charge" in compare(recorded(), a_failure()).sentence
-    assert "alike at shop.py:8 in charge" in compare(recorded(), a_failure(line=8)).sentence
+    assert "the same way at shop.py:8 in charge" in compare(recorded(), a_failure(line=8)).sentence
 
 
 def test_the_place_is_the_innermost_frame_of_the_last_error():

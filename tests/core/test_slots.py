@@ -178,7 +178,7 @@ FACTS = ScheduleFacts(at=NOW, next_at=NOW + timedelta(hours=3))
         ),
         ({"paused_by": "ann", "paused_reason": "a migration"}, "Paused by ann: a migration; has not fired yet."),
         ({"trouble": "no such flow."}, "Cannot fire: no such flow; has not fired yet."),
-        ({"next_at": None, "has_fired": True}, "Never fires again; the last firing is forgotten."),
+        ({"next_at": None, "has_fired": True}, "Never fires again; the last firing is no longer on record."),
         ({"next_at": NOW - timedelta(seconds=3)}, "Fires now; has not fired yet."),
         (
             {"next_at": NOW - timedelta(minutes=5)},

@@ -111,7 +111,7 @@ def test_a_receiver_may_ask_for_more_time_but_not_for_ever():
 
 
 def test_too_many_failures_pause_with_the_last_one():
-    assert later(20).pause_reason == "20 deliveries in a row failed; at last it answered 500."
+    assert later(20).pause_reason == "20 consecutive deliveries failed; the last one: it answered 500."
     assert later(19).pause_reason is None
 
 

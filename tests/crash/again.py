@@ -13,7 +13,7 @@ from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import Binding, Edge, Node, NodeKind
 from holdfast.engine.engine import Engine
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 CHILDREN = """
 select run_id, state::text as state, paused_at is not null as is_paused
@@ -25,7 +25,7 @@ order by run_id
 
 async def start_around(engine: Engine, given: dict[str, Any]) -> None:
     """Start a run with a sub-flow of two nodes between two of its own."""
-    runs = Dispatcher(engine).runs
+    runs = EngineHarness(engine).runs
     steps = tuple(Node(name=name, action=acts.NODE_ACTION) for name in ("first", "second"))
     order = (Edge(upstream="first", downstream="second", is_order_only=True),)
     inner = FlowDefinition(name="shop.crash_steps", version=given["round"], nodes=steps, edges=order)
@@ -44,7 +44,7 @@ async def start_around(engine: Engine, given: dict[str, Any]) -> None:
 
 async def arrange_failed_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A run whose sub-flow failed at its second node, and which knows it."""
-    runs = Dispatcher(engine).runs
+    runs = EngineHarness(engine).runs
     await start_around(engine, given)
     for fail in (False, False, True):
         await end_nodes(engine, await claim_nodes(engine, given, 1), fail=fail)
@@ -56,20 +56,20 @@ async def arrange_mended_child(engine: Engine, clock: DatabaseClock, given: dict
     """The same, and the sub-flow completed by a re-drive of its own that the run does not know of."""
     await arrange_failed_child(engine, clock, given)
     [child] = await engine.database.fetch(CHILDREN, given["run_id"])
-    await Dispatcher(engine).runs.retry(str(child["run_id"]))
+    await EngineHarness(engine).runs.retry(str(child["run_id"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
 async def arrange_running_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await arrange_failed_child(engine, clock, given)
-    await Dispatcher(engine).runs.retry(str(given["run_id"]))
+    await EngineHarness(engine).runs.retry(str(given["run_id"]))
 
 
 async def arrange_held_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A paused run, and its sub-flow that was paused with it between its two nodes."""
     await start_around(engine, given)
     await end_nodes(engine, await claim_nodes(engine, given, 1))
-    await Dispatcher(engine).runs.pause(str(given["run_id"]))
+    await EngineHarness(engine).runs.pause(str(given["run_id"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
@@ -84,14 +84,14 @@ async def arrange_held_items(engine: Engine, clock: DatabaseClock, given: dict[s
         engine, given, FlowDefinition(name="shop.crash_held", version=given["round"], nodes=nodes, edges=(edge,))
     )
     await end_nodes(engine, await claim_nodes(engine, given, 1), output=b"[1, 2, 3, 4]")
-    await Dispatcher(engine).runs.pause(str(given["run_id"]))
+    await EngineHarness(engine).runs.pause(str(given["run_id"]))
     await end_nodes(engine, await claim_nodes(engine, given, 2))
 
 
 async def arrange_failed_items(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Four items, two at once, of which every second one failed."""
     await arrange_held_items(engine, clock, given)
-    runs, run_id = Dispatcher(engine).runs, str(given["run_id"])
+    runs, run_id = EngineHarness(engine).runs, str(given["run_id"])
     await runs.resume(run_id)
     await end_nodes(engine, await claim_nodes(engine, given, 2), fail=True)
     assert await runs.state(run_id) == "failed"
@@ -99,7 +99,7 @@ async def arrange_failed_items(engine: Engine, clock: DatabaseClock, given: dict
 
 async def judge_gone_on(case: Case) -> None:
     """The run went on with the one it had, in which one node ran again; or nothing happened."""
-    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    runs, run_id = EngineHarness(case.engine).runs, case.given["run_id"]
     [child] = await case.engine.database.fetch(CHILDREN, run_id)
     state, attempts = await runs.state(str(run_id)), await runs.attempts(str(child["run_id"]))
     assert (state, child["state"], attempts) in (
@@ -112,7 +112,7 @@ async def judge_gone_on(case: Case) -> None:
 
 async def judge_mended(case: Case) -> None:
     """Told or found: the node that failed is mended, and what is behind it ran."""
-    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    runs, run_id = EngineHarness(case.engine).runs, str(case.given["run_id"])
     assert await runs.nodes(run_id) == {"list": "completed", "child": "completed", "after": "completed"}
     assert len(await case.engine.database.fetch(CHILDREN, int(run_id))) == 1
 
@@ -133,7 +133,7 @@ async def judge_replaced(case: Case) -> None:
 
 async def judge_paused(case: Case) -> None:
     """Both or none; what is paused is ended here."""
-    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    runs, run_id = EngineHarness(case.engine).runs, case.given["run_id"]
     row = await case.engine.database.fetchrow(
         "select state::text as state, paused_at is not null as is_paused from holdfast.run where run_id = $1", run_id
     )
@@ -149,7 +149,7 @@ async def judge_paused(case: Case) -> None:
 
 async def judge_freed(case: Case) -> None:
     """Both go on to their end, or the run is still paused; what is paused is ended here."""
-    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    runs, run_id = EngineHarness(case.engine).runs, case.given["run_id"]
     [child] = await case.engine.database.fetch(CHILDREN, run_id)
     row = await case.engine.database.fetchrow(
         "select state::text as state, paused_at is not null as is_paused from holdfast.run where run_id = $1", run_id
@@ -164,7 +164,7 @@ async def judge_freed(case: Case) -> None:
 
 async def judge_dropped(case: Case) -> None:
     """Canceled, though no item was under way that could have told of its end; or still paused."""
-    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    runs, run_id = EngineHarness(case.engine).runs, str(case.given["run_id"])
     state = await runs.state(run_id)
     assert state == "canceled" or (state == "open" and not case.said)
     if state == "open":

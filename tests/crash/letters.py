@@ -20,7 +20,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_failure
 
 
@@ -64,7 +64,7 @@ async def judge_campaign(case: Case) -> None:
     assert (view.released, view.state) == ((2, "completed") if states == {("completed", 2)} else (2, "canary"))
     await abort_campaign_if_open(engine, campaign_id)
     for task_id in case.given["task_ids"]:  # what the last pass released is none of the next round's
-        await Dispatcher(engine).cancel(task_id)
+        await EngineHarness(engine).cancel(task_id)
 
 
 async def abort_campaign_if_open(engine: Engine, campaign_id: int) -> None:

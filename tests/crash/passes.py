@@ -18,7 +18,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.runs.commands import cancel_run_in, retry_run
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 WAIT_SECONDS = 60.0
 COMPLETED_ITEMS = """
@@ -71,7 +71,7 @@ async def arrange_overdue(engine: Engine, clock: DatabaseClock, given: dict[str,
 
 async def judge_overdue(case: Case) -> None:
     """Each ended once, as it says of its deadline, with one failure and one letter; what is behind it ran once."""
-    runs, run_id, database = Dispatcher(case.engine).runs, case.given["run_id"], case.engine.database
+    runs, run_id, database = EngineHarness(case.engine).runs, case.given["run_id"], case.engine.database
     behind = ("after_late", "after_skipped", "after_asked")
     ends = {"late": "failed", "skipped": "skipped", "asked": "failed"}
     assert await runs.nodes(str(run_id)) == ends | dict.fromkeys(behind, "completed")
@@ -101,7 +101,7 @@ async def arrange_wanted_child(engine: Engine, clock: DatabaseClock, given: dict
 
 async def judge_gone_on(case: Case) -> None:
     """The sub-flow ran again once, and the run with it."""
-    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    runs, run_id = EngineHarness(case.engine).runs, case.given["run_id"]
     [child] = await case.engine.database.fetch(CHILDREN, run_id)
     assert await runs.nodes(str(run_id)) == {"list": "completed", "child": "completed", "after": "completed"}
     assert await runs.attempts(str(child["run_id"])) == {"first": 1, "second": 2}
@@ -116,7 +116,7 @@ async def arrange_unwanted_child(engine: Engine, clock: DatabaseClock, given: di
 
 async def judge_let_be(case: Case) -> None:
     """Nothing of the sub-flow ran again, and the run ended as it was canceled."""
-    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    runs, run_id = EngineHarness(case.engine).runs, case.given["run_id"]
     [child] = await case.engine.database.fetch(CHILDREN, run_id)
     assert (await runs.state(str(run_id)), child["state"]) == ("canceled", "f")
     assert await runs.attempts(str(child["run_id"])) == {"first": 1, "second": 1}
@@ -131,7 +131,7 @@ async def arrange_standing_items(engine: Engine, clock: DatabaseClock, given: di
     await start(engine, given, FlowDefinition(name="shop.crash_stood", version=given["round"], nodes=(each,)))
     for _ in range(3):
         await end_nodes(engine, await claim_nodes(engine, given, 1), fail=True)
-    await Dispatcher(engine).runs.retry(str(given["run_id"]))
+    await EngineHarness(engine).runs.retry(str(given["run_id"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
     await engine.database.fetch(LEAVE_STANDING, given["run_id"])
 
@@ -140,13 +140,13 @@ async def judge_moved(case: Case) -> None:
     """Those that stood still ran, once each, and the first did not run again."""
     row = await case.engine.database.fetchrow(COMPLETED_ITEMS, case.given["run_id"])
     assert tuple(row) == ("c", [2, 2, 2])
-    assert await Dispatcher(case.engine).runs.state(str(case.given["run_id"])) == "completed"
+    assert await EngineHarness(case.engine).runs.state(str(case.given["run_id"])) == "completed"
 
 
 async def arrange_begun_cancel(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """Somebody canceled a run and died before anything in it heard: a task that runs, one that is queued, items, a
     sub-flow with a task of its own."""
-    runs = Dispatcher(engine).runs
+    runs = EngineHarness(engine).runs
     inner = FlowDefinition(
         name="shop.crash_below", version=given["round"], nodes=(Node(name="only", action=acts.NODE_ACTION),)
     )
@@ -184,7 +184,7 @@ async def begin_cancel(engine: Engine, run_id: int) -> None:
 
 async def judge_dropped(case: Case) -> None:
     """Everything in it ended canceled, the sub-flow too, which was told once; nothing ran after the cancel."""
-    runs, run_id = Dispatcher(case.engine).runs, case.given["run_id"]
+    runs, run_id = EngineHarness(case.engine).runs, case.given["run_id"]
     [child] = await case.engine.database.fetch(CHILDREN, run_id)
     assert (await runs.state(str(run_id)), child["state"]) == ("canceled", "x")
     assert set((await runs.nodes(str(run_id))).values()) == {"canceled"}

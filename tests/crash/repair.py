@@ -18,7 +18,7 @@ from holdfast.engine.lifecycle.tasks.reap import reap_once
 from holdfast.engine.lifecycle.tasks.reconcile import reconcile_once
 from holdfast.store.statements import sql
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 BY_SURVIVOR = b'"survivor"'
 PASSES_MAX = 20
@@ -86,9 +86,9 @@ async def drain(engine: Engine, clock: DatabaseClock) -> None:
         while (await reap_once(engine.database, engine.catalog)).count:
             pass
         await reconcile_once(engine.database)
-        await Dispatcher(engine).runs.repair_once()
+        await EngineHarness(engine).runs.repair_once()
         await _complete_all(engine, claimer)
-        await Dispatcher(engine).runs.repair_once()
+        await EngineHarness(engine).runs.repair_once()
         if not await engine.database.fetchval("select count(*) from holdfast.live"):
             return
     raise AssertionError(f"still live: {await engine.database.fetch('select * from holdfast.live')}")

@@ -17,7 +17,7 @@ from holdfast.engine.lifecycle.runs.start import RunOptions, start
 from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.testing.crash import Stage
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 NODE_ACTION = "shop.node"
 
@@ -25,13 +25,13 @@ NODE_ACTION = "shop.node"
 async def start_run(stage: Stage) -> None:
     """A flow nobody kept before, so that keeping it is part of the sweep."""
     async with opened(stage) as engine:
-        runs = Dispatcher(engine).runs
+        runs = EngineHarness(engine).runs
         stage.say([int(one) for one in await runs.start_many(a_crash_flow(stage.given["round"]), [{}, {}])])
 
 
 async def start_run_keyed(stage: Stage) -> None:
     async with opened(stage) as engine:
-        snapshot = await Dispatcher(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
+        snapshot = await EngineHarness(engine).runs.snapshot(a_crash_flow(stage.given["round"]))
         options = RunOptions(key=f"run-{stage.given['round']}")
         [run_id], _ = await start(engine.database, engine.catalog, snapshot, [b"{}"], options)
         stage.say(run_id)
@@ -39,29 +39,29 @@ async def start_run_keyed(stage: Stage) -> None:
 
 async def redrive(stage: Stage) -> None:
     async with opened(stage) as engine:
-        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"])))
+        stage.say(await EngineHarness(engine).runs.retry(str(stage.given["run_id"])))
 
 
 async def redrive_node(stage: Stage) -> None:
     async with opened(stage) as engine:
-        stage.say(await Dispatcher(engine).runs.retry(str(stage.given["run_id"]), only=stage.given["node"]))
+        stage.say(await EngineHarness(engine).runs.retry(str(stage.given["run_id"]), only=stage.given["node"]))
 
 
 async def pause_run(stage: Stage) -> None:
     async with opened(stage) as engine:
-        await Dispatcher(engine).runs.pause(str(stage.given["run_id"]))
+        await EngineHarness(engine).runs.pause(str(stage.given["run_id"]))
         stage.say("paused")
 
 
 async def cancel_run(stage: Stage) -> None:
     async with opened(stage) as engine:
-        await Dispatcher(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)
+        await EngineHarness(engine).runs.cancel(str(stage.given["run_id"]), grace_seconds=0.0)
         stage.say("canceled")
 
 
 async def resume_run(stage: Stage) -> None:
     async with opened(stage) as engine:
-        await Dispatcher(engine).runs.resume(str(stage.given["run_id"]))
+        await EngineHarness(engine).runs.resume(str(stage.given["run_id"]))
         stage.say("resumed")
 
 
@@ -94,24 +94,24 @@ async def finish_cancels(stage: Stage) -> None:
 
 async def send_signal(stage: Stage) -> None:
     async with opened(stage) as engine:
-        await Dispatcher(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
+        await EngineHarness(engine).runs.signal(f"event-{stage.given['round']}", stage.given["round"])
         stage.say("sent")
 
 
 async def answer_approval(stage: Stage) -> None:
     async with opened(stage) as engine:
-        await Dispatcher(engine).runs.answer(str(stage.given["run_id"]), "go", actor="ada", reason="fine")
+        await EngineHarness(engine).runs.answer(str(stage.given["run_id"]), "go", actor="ada", reason="fine")
         stage.say("answered")
 
 
 async def schedule_pass(stage: Stage) -> None:
     async with opened(stage) as engine:
-        stage.say(await Dispatcher(engine).schedule_once())
+        stage.say(await EngineHarness(engine).schedule_once())
 
 
 async def schedule_by_hand(stage: Stage) -> None:
     async with opened(stage) as engine:
-        stage.say((await Dispatcher(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
+        stage.say((await EngineHarness(engine).schedules.fire(f"s{stage.given['round']}")).task_id)
 
 
 async def schedule_declare(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks.claim import Claimer, WorkerIdentity
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_failure
 
 
@@ -43,7 +43,7 @@ async def end_nodes(engine: Engine, claimed: list[Claimed], *, fail: bool = Fals
 
 
 async def start(engine: Engine, given: dict[str, Any], flow: FlowDefinition) -> None:
-    given["run_id"] = int(await Dispatcher(engine).runs.start(flow))
+    given["run_id"] = int(await EngineHarness(engine).runs.start(flow))
 
 
 async def arrange_join(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
@@ -95,13 +95,13 @@ async def arrange_running(engine: Engine, clock: DatabaseClock, given: dict[str,
 
 async def arrange_paused(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     await start(engine, given, acts.a_crash_flow(given["round"]))
-    await Dispatcher(engine).runs.pause(str(given["run_id"]))
+    await EngineHarness(engine).runs.pause(str(given["run_id"]))
     await end_nodes(engine, await claim_nodes(engine, given, 1))
 
 
 async def arrange_child(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
     """A run that ended, and the node of another that does not know yet."""
-    runs = Dispatcher(engine).runs
+    runs = EngineHarness(engine).runs
     inner = FlowDefinition(
         name="shop.crash_inner", version=given["round"], nodes=(Node(name="only", action=acts.NODE_ACTION),)
     )
@@ -157,7 +157,7 @@ async def judge_keyed_run(case: Any) -> None:
 
 async def judge_run(case: Any) -> None:
     """The run ended as its nodes did, and each of them once; what the victim was told stands."""
-    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    runs, run_id = EngineHarness(case.engine).runs, str(case.given["run_id"])
     nodes = await runs.nodes(run_id)
     assert await runs.state(run_id) == ("failed" if "failed" in nodes.values() else "completed"), nodes
     assert set(nodes.values()) <= {"completed", "failed", "upstream_failed"}
@@ -175,7 +175,7 @@ async def _judge_report(case: Any, lease: list[Any], how: str) -> None:
 
 async def judge_redriven(case: Any) -> None:
     """Run again once at most: what failed has one more attempt, never two; what completed outside keeps its one."""
-    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    runs, run_id = EngineHarness(case.engine).runs, str(case.given["run_id"])
     state, attempts = await runs.state(run_id), await runs.attempts(run_id)
     assert (state, attempts["left"]) in (("completed", 2), ("failed", 1))
     assert (attempts["first"], attempts["right"]) == (1, 1)
@@ -184,7 +184,7 @@ async def judge_redriven(case: Any) -> None:
 
 
 async def judge_canceled_run(case: Any) -> None:
-    state = await Dispatcher(case.engine).runs.state(str(case.given["run_id"]))
+    state = await EngineHarness(case.engine).runs.state(str(case.given["run_id"]))
     assert state in ("canceled", "completed")
     if case.said:
         assert state == "canceled"
@@ -200,12 +200,12 @@ async def judge_resumed(case: Any) -> None:
     if case.said:
         assert row["state"] == "c"
     if row["is_paused"]:
-        await Dispatcher(case.engine).runs.cancel(str(run_id))
+        await EngineHarness(case.engine).runs.cancel(str(run_id))
 
 
 async def judge_approval(case: Any) -> None:
     """The answer, what it released and its row in the audit log: all of them, or the node still asks."""
-    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    runs, run_id = EngineHarness(case.engine).runs, str(case.given["run_id"])
     recorded = await case.engine.database.fetchval(
         "select count(*) from holdfast.audit where verb = 'run.approve' and subject_id = $1", run_id
     )
@@ -218,7 +218,7 @@ async def judge_approval(case: Any) -> None:
 
 async def judge_signal(case: Any) -> None:
     """An event that was acknowledged arrived, once."""
-    runs, run_id = Dispatcher(case.engine).runs, str(case.given["run_id"])
+    runs, run_id = EngineHarness(case.engine).runs, str(case.given["run_id"])
     nodes = await runs.nodes(run_id)
     if case.said:
         assert nodes == {"wait": "completed", "after": "completed"}

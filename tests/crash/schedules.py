@@ -13,7 +13,7 @@ from tests.crash.repair import drain
 
 from holdfast.engine.engine import Engine
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 ACTION = "shop.charge"
 _FIRED = """
@@ -30,13 +30,13 @@ def name_of(given: dict[str, Any]) -> str:
 async def pass_slots(engine: Engine, clock: DatabaseClock, given: dict[str, Any], name: str, count: int) -> None:
     """Let time pass until `count` more slots have come."""
     given["slots"] = given.get("slots", 0) + count
-    view = await Dispatcher(engine).schedules.view(name)
+    view = await EngineHarness(engine).schedules.view(name)
     await clock.advance(seconds=(view.upcoming[count - 1] - view.at).total_seconds() + 1)
 
 
 async def keep(engine: Engine, given: dict[str, Any], **fields: Any) -> str:
     name = name_of(given)
-    return await Dispatcher(engine).schedules.keep(name, input={"round": given["round"]}, **fields)
+    return await EngineHarness(engine).schedules.keep(name, input={"round": given["round"]}, **fields)
 
 
 async def arrange_due(engine: Engine, clock: DatabaseClock, given: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ async def arrange_due_flow(engine: Engine, clock: DatabaseClock, given: dict[str
     """Two slots of a flow's schedule have come."""
     name = name_of(given)
     flow = acts.a_crash_flow(1000 + given["round"])
-    await Dispatcher(engine).schedules.keep(name, flow=flow, overlap="allow", missed="all")
+    await EngineHarness(engine).schedules.keep(name, flow=flow, overlap="allow", missed="all")
     await pass_slots(engine, clock, given, name, 2)
 
 
@@ -57,7 +57,7 @@ async def arrange_waiting(engine: Engine, clock: DatabaseClock, given: dict[str,
     name = await keep(engine, given, overlap="queue")
     for _ in range(2):
         await pass_slots(engine, clock, given, name, 1)
-        await Dispatcher(engine).schedule_once()
+        await EngineHarness(engine).schedule_once()
     await drain(engine, clock)
 
 
@@ -65,7 +65,7 @@ async def arrange_busy(engine: Engine, clock: DatabaseClock, given: dict[str, An
     """A slot comes that replaces a firing which has not started."""
     name = await keep(engine, given, overlap="replace")
     await pass_slots(engine, clock, given, name, 1)
-    await Dispatcher(engine).schedule_once()
+    await EngineHarness(engine).schedule_once()
     await pass_slots(engine, clock, given, name, 1)
 
 
@@ -76,10 +76,10 @@ async def arrange_kept(engine: Engine, clock: DatabaseClock, given: dict[str, An
 async def judge_once(case: Any) -> None:
     """Whatever the victim did, each slot has one record and, if it fired, one task or run."""
     engine, name = case.engine, name_of(case.given)
-    dispatcher = Dispatcher(engine)
+    harness = EngineHarness(engine)
     for _ in range(3):
-        await dispatcher.schedule_once()
-    slots = await dispatcher.schedules.slots(name)
+        await harness.schedule_once()
+    slots = await harness.schedules.slots(name)
     tags = [row["tags"] for row in await engine.database.fetch(_FIRED, f"schedule:{name}")]
     times = Counter(tag for row in tags for tag in row if tag.startswith("scheduled_for:"))
     fired = [slot for slot in slots if slot.state == "fired"]
@@ -87,18 +87,18 @@ async def judge_once(case: Any) -> None:
     assert len(fired) == len({slot.task_id or slot.run_id for slot in fired})
     assert [slot.state for slot in slots[: case.given["slots"]]] == ["fired"] * case.given["slots"]
     assert {later.slot - earlier.slot for earlier, later in pairwise(slots)} == {timedelta(hours=1)}
-    await dispatcher.schedules.delete(name)
+    await harness.schedules.delete(name)
 
 
 async def decide_manual_slot(case: Any) -> None:
     """Fired by hand once or not at all; acknowledged, once."""
-    dispatcher, name = Dispatcher(case.engine), name_of(case.given)
-    by_hand = [slot for slot in await dispatcher.schedules.slots(name) if slot.cause == "by_hand"]
+    harness, name = EngineHarness(case.engine), name_of(case.given)
+    by_hand = [slot for slot in await harness.schedules.slots(name) if slot.cause == "by_hand"]
     tasks = [one.task_id for one in case.ended]
     assert [int(slot.task_id) for slot in by_hand] == tasks and len(tasks) <= 1
     if case.said:
         assert case.said[-1] == str(tasks[0])
-    await dispatcher.schedules.delete(name)
+    await harness.schedules.delete(name)
 
 
 async def judge_declared(case: Any) -> None:
@@ -107,4 +107,4 @@ async def judge_declared(case: Any) -> None:
     there = await case.engine.database.fetchval(count, name_of(case.given))
     assert there == 1 or (there == 0 and not case.said)
     if there:
-        await Dispatcher(case.engine).schedules.delete(name_of(case.given))
+        await EngineHarness(case.engine).schedules.delete(name_of(case.given))

@@ -11,7 +11,7 @@ from holdfast.core.tasks.outcome import Completed
 from holdfast.engine.datasets.declare import Generation, declare
 from holdfast.engine.datasets.stage import AttemptLease, StagedPart, open_part, stage_batch
 from holdfast.engine.engine import Engine
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 
 COLUMNS = {"order_id": "bigint", "cents": "bigint"}
 

@@ -39,9 +39,9 @@ async def states(engine):
     return {view.version: view.state for view in await list_generations(engine.database, 1)}
 
 
-async def write(dispatcher, generation, given, **options):
-    lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, completed(await staged(dispatcher.engine, lease, generation, given, **options)))
+async def write(harness, generation, given, **options):
+    lease = await a_running_task(harness)
+    await harness.settle(lease, completed(await staged(harness.engine, lease, generation, given, **options)))
     return lease
 
 
@@ -72,10 +72,10 @@ async def test_a_changed_dataset_needs_a_new_version(engine, generation, changed
     assert refused.value.code == "dataset_version_changed"
 
 
-async def test_readers_see_the_new_columns_and_rows_from_the_cut_over_on(dispatcher, engine, generation):
-    await write(dispatcher, generation, rows(1))
+async def test_readers_see_the_new_columns_and_rows_from_the_cut_over_on(harness, engine, generation):
+    await write(harness, generation, rows(1))
     second = await declared(engine, orders(2, columns=WIDE))
-    await write(dispatcher, second, [{"order_id": 1, "note": "new", "cents": "1.50"}])
+    await write(harness, second, [{"order_id": 1, "note": "new", "cents": "1.50"}])
     assert await seen(engine) == [(1, 100)]
     assert await cut_over(engine, 2)
     [row] = await engine.database.fetch("select * from holdfast_data.orders")
@@ -84,8 +84,8 @@ async def test_readers_see_the_new_columns_and_rows_from_the_cut_over_on(dispatc
     assert not await cut_over(engine, 2)
 
 
-async def test_one_can_go_back_to_a_version_that_is_kept(dispatcher, engine, generation):
-    await write(dispatcher, generation, rows(1))
+async def test_one_can_go_back_to_a_version_that_is_kept(harness, engine, generation):
+    await write(harness, generation, rows(1))
     await declared(engine, orders(2, columns=WIDE))
     await cut_over(engine, 2)
     await cut_over(engine, 1)
@@ -135,40 +135,40 @@ async def test_a_schema_that_is_not_there_is_refused(engine):
     assert refused.value.code == "dataset_schema_missing"
 
 
-async def test_a_cut_over_waits_for_what_builds_the_version(dispatcher, engine, generation):
+async def test_a_cut_over_waits_for_what_builds_the_version(harness, engine, generation):
     second = await declared(engine, orders(2))
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     async with engine.database.transaction() as session:
         await add_builds(session, second, [int(task.task_id)])
     with pytest.raises(Conflict) as refused:
         await cut_over(engine, 2)
     assert refused.value.code == "dataset_build_unfinished"
-    lease = await dispatcher.claim_task(task.task_id)
-    await dispatcher.settle(lease, completed(await staged(engine, lease, second, rows(1))))
+    lease = await harness.claim_task(task.task_id)
+    await harness.settle(lease, completed(await staged(engine, lease, second, rows(1))))
     assert await cut_over(engine, 2)
 
 
-async def test_a_build_that_failed_keeps_the_version_back_unless_forced(dispatcher, engine, generation):
+async def test_a_build_that_failed_keeps_the_version_back_unless_forced(harness, engine, generation):
     """A task that wrote to the version and failed for good would leave a gap."""
     second = await declared(engine, orders(2))
-    lease = await a_running_task(dispatcher, max_retries=0)
+    lease = await a_running_task(harness, max_retries=0)
     await staged(engine, lease, second, rows(1))
-    await dispatcher.settle(lease, Failed(a_failure()))
+    await harness.settle(lease, Failed(a_failure()))
     with pytest.raises(Conflict) as refused:
         await cut_over(engine, 2)
     assert "1 failed" in str(refused.value)
     assert await cut_over(engine, 2, is_forced=True)
 
 
-async def test_a_reader_with_an_older_snapshot_is_told_to_begin_again(dispatcher, engine, generation):
+async def test_a_reader_with_an_older_snapshot_is_told_to_begin_again(harness, engine, generation):
     """It would see a part of the new generation, or none."""
-    await write(dispatcher, generation, rows(1))
+    await write(harness, generation, rows(1))
     second = await declared(engine, orders(2))
     reader = await asyncpg.connect(engine.database.url)
     try:
         async with reader.transaction(isolation="repeatable_read"):
             await reader.fetchval("select 1 from holdfast.tenant")
-            await write(dispatcher, second, rows(1, 2))
+            await write(harness, second, rows(1, 2))
             await cut_over(engine, 2)
             with pytest.raises(asyncpg.SerializationError):
                 await reader.fetch("select * from holdfast_data.orders")
@@ -187,9 +187,9 @@ async def test_a_reader_that_does_not_let_go_makes_the_cut_over_give_up(engine, 
     assert await states(engine) == {1: "current", 2: "building"}
 
 
-async def test_readers_polling_through_cut_overs_always_see_a_whole_generation(dispatcher, engine, generation):
+async def test_readers_polling_through_cut_overs_always_see_a_whole_generation(harness, engine, generation):
     """Version n holds n * 10 rows, all with n in them; another count or a mixture would be half a generation."""
-    await write(dispatcher, generation, rows(*range(10), cents=1))
+    await write(harness, generation, rows(*range(10), cents=1))
     stopping = asyncio.Event()
 
     async def poll() -> set[tuple[int, ...]]:
@@ -206,36 +206,36 @@ async def test_readers_polling_through_cut_overs_always_see_a_whole_generation(d
         fresh = await declared(engine, orders(version, columns=COLUMNS if version % 2 else {**COLUMNS, "note": "text"}))
         for part in range(version):
             given = rows(*range(part * 10, part * 10 + 10), cents=version)
-            await write(dispatcher, fresh, given)
+            await write(harness, fresh, given)
         await cut_over(engine, version)
     stopping.set()
     looks = set().union(*await asyncio.gather(*readers))
     assert looks <= {(version * 10, version, version) for version in range(1, 8)} and len(looks) > 1
 
 
-async def test_rolling_back_cancels_unfinished_tasks_and_drops_the_tables(dispatcher, engine, generation):
+async def test_rolling_back_cancels_unfinished_tasks_and_drops_the_tables(harness, engine, generation):
     second = await declared(engine, orders(2))
-    running = await a_running_task(dispatcher)
+    running = await a_running_task(harness)
     commit = await staged(engine, running, second, rows(1))
-    queued, other = await dispatcher.enqueue(a_task()), await dispatcher.enqueue(a_task())
+    queued, other = await harness.enqueue(a_task()), await harness.enqueue(a_task())
     async with engine.database.transaction() as session:
         await add_builds(session, second, [int(queued.task_id)])
     await roll_back(engine, 2)
     assert await states(engine) == {1: "current", 2: "dropped"}
     assert await tables(engine) == ["orders", "orders_v1", "orders_v1_staged"]
-    found = [await dispatcher.task(task_id) for task_id in (queued.task_id, running.task_id, other.task_id)]
+    found = [await harness.task(task_id) for task_id in (queued.task_id, running.task_id, other.task_id)]
     assert [(task.state, task.cancel_at is not None) for task in found] == [
         ("canceled", False),
         ("running", True),
         ("queued", False),
     ]
-    await dispatcher.settle(running, completed(commit))
-    assert (await dispatcher.task(running.task_id)).state == "canceled"
+    await harness.settle(running, completed(commit))
+    assert (await harness.task(running.task_id)).state == "canceled"
 
 
-async def test_rolling_back_a_kept_version_leaves_its_tables_until_it_is_dropped(dispatcher, engine, generation):
+async def test_rolling_back_a_kept_version_leaves_its_tables_until_it_is_dropped(harness, engine, generation):
     second = await declared(engine, orders(2))
-    await write(dispatcher, second, rows(1))
+    await write(harness, second, rows(1))
     await roll_back(engine, 2, is_kept=True)
     assert "orders_v2" in await tables(engine)
     await verbs.drop(engine.database, 1, "orders", 2, BY)
@@ -243,22 +243,22 @@ async def test_rolling_back_a_kept_version_leaves_its_tables_until_it_is_dropped
     assert "orders_v2" not in await tables(engine)
 
 
-async def test_rolling_back_the_current_version_shows_the_one_before(dispatcher, engine, generation):
-    await write(dispatcher, generation, rows(1))
+async def test_rolling_back_the_current_version_shows_the_one_before(harness, engine, generation):
+    await write(harness, generation, rows(1))
     second = await declared(engine, orders(2))
-    await write(dispatcher, second, rows(2))
+    await write(harness, second, rows(2))
     await cut_over(engine, 2)
     assert await roll_back(engine, 2) == 1
     assert (await seen(engine), await states(engine)) == ([(1, 100)], {1: "current", 2: "dropped"})
 
 
-async def test_a_commit_to_a_version_that_was_rolled_back_fails_for_good(dispatcher, engine, generation):
+async def test_a_commit_to_a_version_that_was_rolled_back_fails_for_good(harness, engine, generation):
     second = await declared(engine, orders(2))
-    lease = await a_running_task(dispatcher)
+    lease = await a_running_task(harness)
     commit = await staged(engine, lease, second, rows(1))
     await verbs.roll_back(engine.database, 1, "orders", 2, BY)
-    await dispatcher.settle(lease, completed(commit))
-    [attempt] = await dispatcher.attempts(lease.task_id)
+    await harness.settle(lease, completed(commit))
+    [attempt] = await harness.attempts(lease.task_id)
     assert (attempt.code, attempt.decision) == ("dataset_rolled_back", "stop")
 
 
@@ -279,7 +279,7 @@ async def test_what_cannot_be_is_refused(engine, generation, verb, version, erro
     assert refused.value.code == code
 
 
-async def test_a_version_that_is_gone_cannot_be_cut_over_or_built(engine, dispatcher, generation):
+async def test_a_version_that_is_gone_cannot_be_cut_over_or_built(engine, harness, generation):
     second = await declared(engine, orders(2))
     await roll_back(engine, 2)
     with pytest.raises(Conflict):
@@ -290,25 +290,25 @@ async def test_a_version_that_is_gone_cannot_be_cut_over_or_built(engine, dispat
     assert refused.value.code == "dataset_not_open"
 
 
-async def test_a_task_cuts_over_with_its_completion(dispatcher, engine, generation):
+async def test_a_task_cuts_over_with_its_completion(harness, engine, generation):
     second = await declared(engine, orders(2))
-    lease = await a_running_task(dispatcher)
+    lease = await a_running_task(harness)
     row = await staged(engine, lease, second, rows(1))
     over = Commit(generation_id=second.generation_id, mode=Mode.CUT_OVER, part=1)
-    await dispatcher.settle(lease, completed(row, over))
+    await harness.settle(lease, completed(row, over))
     assert (await seen(engine), await states(engine)) == ([(1, 100)], {1: "superseded", 2: "current"})
 
 
-async def test_a_task_that_cuts_over_too_early_is_tried_again(dispatcher, engine, generation):
+async def test_a_task_that_cuts_over_too_early_is_tried_again(harness, engine, generation):
     second = await declared(engine, orders(2))
-    slow, eager = await a_running_task(dispatcher), await a_running_task(dispatcher, base_backoff_secs=0)
+    slow, eager = await a_running_task(harness), await a_running_task(harness, base_backoff_secs=0)
     commit = await staged(engine, slow, second, rows(1))
     over = Commit(generation_id=second.generation_id, mode=Mode.CUT_OVER)
-    await dispatcher.settle(eager, completed(over))
-    [attempt] = await dispatcher.attempts(eager.task_id)
+    await harness.settle(eager, completed(over))
+    [attempt] = await harness.attempts(eager.task_id)
     assert (attempt.code, attempt.decision) == ("dataset_build_unfinished", "retry")
-    await dispatcher.settle(slow, completed(commit))
-    await dispatcher.settle(await dispatcher.claim_task(eager.task_id), completed(over))
+    await harness.settle(slow, completed(commit))
+    await harness.settle(await harness.claim_task(eager.task_id), completed(over))
     assert (await states(engine))[2] == "current"
 
 
@@ -360,10 +360,10 @@ async def test_a_generation_that_is_kept_does_not_hide_those_behind_it(engine, g
     assert await states(engine) == {1: "current", 2: "rolled back", 3: "dropped"}
 
 
-async def test_dropping_a_generation_lets_who_stages_to_it_finish_its_batch(dispatcher, engine, generation):
+async def test_dropping_a_generation_lets_who_stages_to_it_finish_its_batch(harness, engine, generation):
     """Both hold a part before they ask for its table."""
     second = await declared(engine, orders(2))
-    lease = await a_running_task(dispatcher)
+    lease = await a_running_task(harness)
     await staged(engine, lease, second, rows(1))
     await verbs.roll_back(engine.database, 1, "orders", 2, BY)
 
@@ -383,4 +383,4 @@ async def test_dropping_a_generation_lets_who_stages_to_it_finish_its_batch(disp
         finishing = await stage(session)
     await finishing
     assert (await states(engine))[2] == "dropped"
-    await dispatcher.settle(lease, Failed(a_failure()))
+    await harness.settle(lease, Failed(a_failure()))

@@ -18,7 +18,7 @@ from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost, Unavailable
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher, HeldLease
+from holdfast.testing.engine_harness import EngineHarness, HeldLease
 from holdfast.testing.factories import a_failure, a_running_task
 
 STORIES = count()
@@ -56,40 +56,40 @@ class Model:
 class Play:
     def __init__(self, engine: Engine, clock: DatabaseClock, *, first_key: int) -> None:
         self.engine, self.clock, self.first_key = engine, clock, first_key
-        self.dispatcher = Dispatcher(engine)
+        self.harness = EngineHarness(engine)
         self.model = Model()
         self.value = 0
 
     async def step(self, mode: str, partition: str, keys: list[int], fate: str) -> None:
         keys = [self.first_key + key for key in keys]
         self.value += 1
-        lease = await a_running_task(self.dispatcher, max_losses=5, max_retries=5, base_backoff_secs=0)
+        lease = await a_running_task(self.harness, max_losses=5, max_retries=5, base_backoff_secs=0)
         commit = await self._stage(lease, mode, partition, keys)
         outcome = completed(commit)
         match fate:
             case "fail":
-                await self.dispatcher.settle(lease, Failed(a_failure()))
-                lease = await self.dispatcher.claim_task(lease.task_id)
+                await self.harness.settle(lease, Failed(a_failure()))
+                lease = await self.harness.claim_task(lease.task_id)
                 outcome = completed(await self._stage(lease, mode, partition, keys))
             case "roll back":
                 await self._crash_inside(lease, outcome)
             case "lose" | "late":
                 await self.clock.advance(seconds=lease.seconds + 1)
-                await self.dispatcher.reap_once()
-                fresh = await self.dispatcher.claim_task(lease.task_id)
+                await self.harness.reap_once()
+                fresh = await self.harness.claim_task(lease.task_id)
                 again = await self._stage(fresh, mode, partition, keys)
                 if fate == "late":
                     with pytest.raises(LeaseLost):
-                        await self.dispatcher.settle(lease, outcome)
+                        await self.harness.settle(lease, outcome)
                 lease, outcome = fresh, completed(again)
             case "sweep first":
                 await sweep_stages_once(self.engine.database)
         if fate == "two at once":
-            await asyncio.gather(self.dispatcher.settle(lease, outcome), self.dispatcher.settle(lease, outcome))
+            await asyncio.gather(self.harness.settle(lease, outcome), self.harness.settle(lease, outcome))
         else:
-            await self.dispatcher.settle(lease, outcome)
+            await self.harness.settle(lease, outcome)
         if fate == "repeat":
-            await self.dispatcher.settle(lease, outcome)
+            await self.harness.settle(lease, outcome)
         await self._expect(lease, mode, partition, keys)
 
     async def _stage(self, lease: HeldLease, mode: str, partition: str, keys: list[int]):
@@ -110,7 +110,7 @@ class Play:
             is_done = True
         else:
             is_done = self.model.replace(partition, keys, self.value)
-        state = str((await self.dispatcher.task(lease.task_id)).state)
+        state = str((await self.harness.task(lease.task_id)).state)
         assert state == ("completed" if is_done else "failed")
         found = await self.engine.database.fetch(
             "select order_id, _partition, cents from holdfast_data.orders_v1 where order_id >= $1", self.first_key
@@ -145,14 +145,14 @@ def test_without_a_key_each_completed_task_is_there_exactly_once(on_engine, batc
     first = KEYS_MAX * next(STORIES)
 
     async def play(engine: Engine) -> None:
-        dispatcher = Dispatcher(engine)
+        harness = EngineHarness(engine)
         generation = await declared(engine, orders(key=()))
-        leases = [await a_running_task(dispatcher) for _ in batches]
+        leases = [await a_running_task(harness) for _ in batches]
         settling = []
         for number, (lease, (keys, is_completed)) in enumerate(zip(leases, batches, strict=True), start=first):
             commit = await staged(engine, lease, generation, rows(*keys, cents=number))
             outcome = completed(commit) if is_completed else Failed(a_failure("validation: no"))
-            settling.append(dispatcher.settle(lease, outcome))
+            settling.append(harness.settle(lease, outcome))
             if is_completed:
                 expected.extend((key, number) for key in keys)
         await asyncio.gather(*settling)

@@ -109,7 +109,7 @@ async def test_a_process_of_its_own_writes_too(tmp_path, holdfast_url, engine):
     [
         ({"order_id": "7"}, "order_id is not bigint: '7'"),
         ({"day": "2026-11-15"}, "order_id is missing"),
-        ({"order_id": 7, "dya": None}, "dya is no column"),
+        ({"order_id": 7, "dya": None}, "dya is not a column"),
         ({"order_id": 7, "day": "15.11.2026"}, "day is not date"),
         ({"order_id": 2**63}, "64 bits"),
         ({"order_id": 7, "note": float("nan")}, "note is not jsonb"),

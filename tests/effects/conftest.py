@@ -11,7 +11,7 @@ from holdfast.core.effects.effect import EffectState
 from holdfast.engine.effects.gate import AnswerEffect, GateDecision, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.engine.engine import Engine
 from holdfast.server.worker_api.effect_calls import Held, RemoteEffects
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 
 
 @dataclass

@@ -242,11 +242,11 @@ async def test_an_effect_without_authority_is_not_sent(app, run, provider, engin
     assert not provider.keys and not await effects_of(engine, task_id)
 
 
-async def test_a_beat_tells_a_canceled_attempt_to_stop(app, run, dispatcher):
+async def test_a_beat_tells_a_canceled_attempt_to_stop(app, run, harness):
     @app.action
     async def loop(ctx: hf.Context) -> list:
         before = await ctx.heartbeat()
-        await dispatcher.cancel(ctx.task_id)
+        await harness.cancel(ctx.task_id)
         return [before, await ctx.heartbeat(), ctx.is_canceled]
 
     assert (await run(loop))[1].output == b"[true,false,true]"

@@ -153,7 +153,7 @@ def survivor(engine, holdfast_url):
 @pytest.mark.representative(one_in=5)
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process", "elsewhere"])
 @pytest.mark.parametrize("point", POINTS)
-async def test_one_key_and_one_receipt(point, kind, http, server, start_victim, survivor, engine, dispatcher, clock):
+async def test_one_key_and_one_receipt(point, kind, http, server, start_victim, survivor, engine, harness, clock):
     when, what = POINTS[point]
     url = server.start() if kind == "elsewhere" else ""
     victim = await asyncio.to_thread(start_victim, when, what, *filter(None, [url]))
@@ -164,7 +164,7 @@ async def test_one_key_and_one_receipt(point, kind, http, server, start_victim, 
         assert await asyncio.to_thread(victim.wait, 30) == -signal.SIGKILL
         http.victim = None
         await clock.advance(seconds=11)
-        assert await dispatcher.reap_once() == 1
+        assert await harness.reap_once() == 1
         left = await list_effects(engine.database, 1)
         assert [one.state for one in left] == _left(point)
         output = await survivor(client, task, url)

@@ -107,20 +107,20 @@ async def test_an_effect_that_was_never_sent_is_not_at_fault(app, letter_of, eng
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["direct", "http"])
-async def test_only_an_effect_of_the_task_itself_counts(dispatcher, outbox, is_remote):
+async def test_only_an_effect_of_the_task_itself_counts(harness, outbox, is_remote):
     """Whoever reports may say anything: the key of another task, or one that there never was."""
-    other, own = await a.a_running_task(dispatcher, max_retries=0), await a.a_running_task(dispatcher, max_retries=0)
+    other, own = await a.a_running_task(harness, max_retries=0), await a.a_running_task(harness, max_retries=0)
     sent = await outbox.open(own, user_key="own")
     await outbox.open(other, user_key="other")
-    stranger = await a.a_running_task(dispatcher, max_retries=0)
+    stranger = await a.a_running_task(harness, max_retries=0)
     for lease, key, source in (
         (own, sent.key, ("tool_effect", sent.key)),
         (other, sent.key, ("task", other.task_id)),
         (stranger, "hf-none", ("task", stranger.task_id)),
     ):
         outcome = Failed(Failure(code="X", message="no", effect=key))
-        await dispatcher.settle(lease, _travelled(lease, outcome) if is_remote else outcome)
-        [letter] = await dispatcher.letters(lease.task_id)
+        await harness.settle(lease, _travelled(lease, outcome) if is_remote else outcome)
+        [letter] = await harness.letters(lease.task_id)
         assert (letter.source_type, letter.source_id) == source
 
 

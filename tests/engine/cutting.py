@@ -12,7 +12,7 @@ from holdfast.engine.webhooks.deliver import LEASE_SECONDS, deliver_webhooks_onc
 from holdfast.errors import Unavailable
 from holdfast.net.guarded_request import Guarded
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_completed_task
 
 
@@ -39,7 +39,7 @@ class Cut:
 
 async def check_wherever_it_dies(
     engine: Engine,
-    dispatcher: Dispatcher,
+    harness: EngineHarness,
     clock: DatabaseClock,
     moment: str,
     network: Guarded | None,
@@ -51,9 +51,9 @@ async def check_wherever_it_dies(
     """
     struck = 0
     while True:
-        await a_completed_task(dispatcher)
+        await a_completed_task(harness)
         await clock.advance(seconds=1)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         cut = Cut(struck + 1, moment)
         async with Engine(engine.database.url, engine.settings, tap=cut) as dying:
             with contextlib.suppress(Unavailable):

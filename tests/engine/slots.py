@@ -9,20 +9,20 @@ from holdfast.core.tasks.outcome import Completed
 HOUR = 3600.0
 
 
-async def until_slot(dispatcher, clock, *, late_seconds=1.0, name="hourly"):
+async def until_slot(harness, clock, *, late_seconds=1.0, name="hourly"):
     """Let time pass until just after the next slot."""
-    view = await dispatcher.schedules.view(name)
+    view = await harness.schedules.view(name)
     await clock.advance(seconds=(view.next_at - view.at).total_seconds() + late_seconds)
 
 
-async def fates(dispatcher, name="hourly"):
-    return [(slot.state, slot.cause) for slot in await dispatcher.schedules.slots(name)]
+async def fates(harness, name="hourly"):
+    return [(slot.state, slot.cause) for slot in await harness.schedules.slots(name)]
 
 
-async def finish(dispatcher):
+async def finish(harness):
     """Run whatever is queued to its end."""
-    for lease in await dispatcher.claim(100):
-        await dispatcher.settle(lease, Completed(b"null"))
+    for lease in await harness.claim(100):
+        await harness.settle(lease, Completed(b"null"))
 
 
 @pytest.fixture(autouse=True)

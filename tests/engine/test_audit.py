@@ -44,44 +44,44 @@ WHO = {"actor": "anna", "reason": "smtp is down"}
 class Subject:
     """Something to change, one verb, and what the log should say of it."""
 
-    def __init__(self, engine, dispatcher, client) -> None:
-        self.engine, self.dispatcher, self.client = engine, dispatcher, client
+    def __init__(self, engine, harness, client) -> None:
+        self.engine, self.harness, self.client = engine, harness, client
 
     async def queue_pause(self):
-        await self.dispatcher.enqueue(a_task(queue="mail"))
+        await self.harness.enqueue(a_task(queue="mail"))
         return lambda: queues.pause(self.engine, DEFAULT_TENANT_ID, "mail", **WHO), ("queue.pause", "queue", "mail")
 
     async def queue_resume(self):
-        await self.dispatcher.enqueue(a_task(queue="mail"))
-        await self.dispatcher.pause("mail")
+        await self.harness.enqueue(a_task(queue="mail"))
+        await self.harness.pause("mail")
         return lambda: queues.resume(self.engine, DEFAULT_TENANT_ID, "mail", **WHO), ("queue.resume", "queue", "mail")
 
     async def queue_limit(self):
-        await self.dispatcher.enqueue(a_task(queue="mail"))
+        await self.harness.enqueue(a_task(queue="mail"))
         limits = {"max_running": 3, "starts_per_second": 0.5}
         verb = lambda: queues.limit(self.engine, DEFAULT_TENANT_ID, "mail", **limits, **WHO)  # noqa: E731
         return verb, ("queue.limit", "queue", "mail")
 
     async def task_cancel(self):
-        task = await self.dispatcher.enqueue(a_task())
-        return lambda: self.dispatcher.cancel(task.task_id, **WHO), ("task.cancel", "task", task.task_id)
+        task = await self.harness.enqueue(a_task())
+        return lambda: self.harness.cancel(task.task_id, **WHO), ("task.cancel", "task", task.task_id)
 
     async def task_cancel_running(self):
-        lease = await a_running_task(self.dispatcher)
-        return lambda: self.dispatcher.cancel(lease.task_id, **WHO), ("task.cancel", "task", lease.task_id)
+        lease = await a_running_task(self.harness)
+        return lambda: self.harness.cancel(lease.task_id, **WHO), ("task.cancel", "task", lease.task_id)
 
     async def task_retry_now(self):
-        task_id = await a_retrying_task(self.dispatcher)
-        return lambda: self.dispatcher.retry(task_id, **WHO), ("task.retry", "task", task_id)
+        task_id = await a_retrying_task(self.harness)
+        return lambda: self.harness.retry(task_id, **WHO), ("task.retry", "task", task_id)
 
     async def task_retry(self):
-        lease = await a_running_task(self.dispatcher)
-        await self.dispatcher.settle(lease, Failed(a_failure("validation: no such customer")))
+        lease = await a_running_task(self.harness)
+        await self.harness.settle(lease, Failed(a_failure("validation: no such customer")))
         task_id = lease.task_id
-        return lambda: self.dispatcher.retry(task_id, **WHO), ("task.retry", "task", task_id)
+        return lambda: self.harness.retry(task_id, **WHO), ("task.retry", "task", task_id)
 
     async def worker_drain(self):
-        worker_id = await self.dispatcher.worker_id()
+        worker_id = await self.harness.worker_id()
         verb = lambda: drain_worker(self.engine.database, worker_id, **WHO)  # noqa: E731
         return verb, ("worker.drain", "worker", str(worker_id))
 
@@ -100,20 +100,20 @@ class Subject:
 
     async def run_retry(self):
         run = await self.client.start(a_flow("a>b"))
-        self.dispatcher.know("shop.work")
-        await self.dispatcher.settle(await self.dispatcher.claim_one(), Failed(a_failure("validation: no")))
+        self.harness.know("shop.work")
+        await self.harness.settle(await self.harness.claim_one(), Failed(a_failure("validation: no")))
         return lambda: run.retry(WHO["reason"], actor="anna"), ("run.retry", "run", run.run_id)
 
     async def run_approve(self):
-        run = self.client.run(await self.dispatcher.runs.start(AN_APPROVAL))
+        run = self.client.run(await self.harness.runs.start(AN_APPROVAL))
         return lambda: run.approve("paid", comment=WHO["reason"], actor="anna"), ("run.approve", "run", run.run_id)
 
     async def run_reject(self):
-        run = self.client.run(await self.dispatcher.runs.start(AN_APPROVAL))
+        run = self.client.run(await self.harness.runs.start(AN_APPROVAL))
         return lambda: run.reject("paid", comment=WHO["reason"], actor="anna"), ("run.reject", "run", run.run_id)
 
     async def run_signal(self):
-        run_id = int(await self.dispatcher.runs.start(A_WAIT))
+        run_id = int(await self.harness.runs.start(A_WAIT))
         place = (self.engine.database, self.engine.catalog, 1, "payment", b"1")
         return lambda: send_by_hand(*place, run_id=run_id, **WHO), ("run.signal", "event", "payment")
 
@@ -127,7 +127,7 @@ class Subject:
         return verb, ("effect.allow", "effect", "card.charge")
 
     async def effect_compensate(self):
-        lease, engine = await a_running_task(self.dispatcher), self.engine
+        lease, engine = await a_running_task(self.harness), self.engine
         policy = engine.catalog.policy(lease.claimed.policy_id)
         await engine.catalog.declare(DEFAULT_TENANT_ID, ACTION, "default", policy, "")
         wanted = OpenEffect(
@@ -135,12 +135,12 @@ class Subject:
         )
         sender = Sender(claimed=lease.claimed, tenant="default")
         key = (await open_effect(engine.database, engine.catalog, sender, wanted)).key
-        await self.dispatcher.settle(lease, Completed(b"1"))
+        await self.harness.settle(lease, Completed(b"1"))
         verb = lambda: compensate(engine.database, engine.catalog, DEFAULT_TENANT_ID, key, **WHO)  # noqa: E731
         return verb, ("effect.compensate", "effect", key)
 
     async def quota_set(self):
-        await self.dispatcher.enqueue(a_task(queue="mail"))
+        await self.harness.enqueue(a_task(queue="mail"))
         verb = lambda: set_quota(self.engine, 1, Quota(retries=3), queue="mail", **WHO)  # noqa: E731
         return verb, ("quota.set", "queue", "mail")
 
@@ -149,14 +149,14 @@ class Subject:
         return lambda: set_quota(self.engine, 1, None, **WHO), ("quota.lift", "tenant", "1")
 
     async def breaker_open(self):
-        await self.dispatcher.guard(ACTION, breaker=Breaker())
-        verb = lambda: self.dispatcher.steer(ACTION, CircuitState.OPEN, **WHO)  # noqa: E731
+        await self.harness.guard(ACTION, breaker=Breaker())
+        verb = lambda: self.harness.steer(ACTION, CircuitState.OPEN, **WHO)  # noqa: E731
         return verb, ("breaker.open", "action", ACTION)
 
     async def breaker_close(self):
-        await self.dispatcher.guard(ACTION, breaker=Breaker())
-        await self.dispatcher.steer(ACTION, CircuitState.OPEN)
-        verb = lambda: self.dispatcher.steer(ACTION, CircuitState.CLOSED, **WHO)  # noqa: E731
+        await self.harness.guard(ACTION, breaker=Breaker())
+        await self.harness.steer(ACTION, CircuitState.OPEN)
+        verb = lambda: self.harness.steer(ACTION, CircuitState.CLOSED, **WHO)  # noqa: E731
         return verb, ("breaker.close", "action", ACTION)
 
     async def schedule_create(self):
@@ -165,7 +165,7 @@ class Subject:
         return verb, ("schedule.create", "schedule", "nightly")
 
     async def schedule_pause(self):
-        await self.dispatcher.schedules.keep("nightly")
+        await self.harness.schedules.keep("nightly")
         return lambda: schedule_commands.pause(self.engine, 1, "nightly", **WHO), (
             "schedule.pause",
             "schedule",
@@ -173,8 +173,8 @@ class Subject:
         )
 
     async def schedule_resume(self):
-        await self.dispatcher.schedules.keep("nightly")
-        await self.dispatcher.schedules.pause("nightly")
+        await self.harness.schedules.keep("nightly")
+        await self.harness.schedules.pause("nightly")
         return lambda: schedule_commands.resume(self.engine, 1, "nightly", **WHO), (
             "schedule.resume",
             "schedule",
@@ -182,7 +182,7 @@ class Subject:
         )
 
     async def schedule_fire(self):
-        await self.dispatcher.schedules.keep("nightly")
+        await self.harness.schedules.keep("nightly")
         return lambda: schedule_commands.fire(self.engine, 1, "nightly", **WHO), (
             "schedule.fire",
             "schedule",
@@ -190,7 +190,7 @@ class Subject:
         )
 
     async def schedule_delete(self):
-        await self.dispatcher.schedules.keep("nightly")
+        await self.harness.schedules.keep("nightly")
         verb = lambda: schedule_commands.delete_schedule(self.engine, 1, "nightly", **WHO)  # noqa: E731
         return verb, ("schedule.delete", "schedule", "nightly")
 
@@ -227,8 +227,8 @@ async def client(holdfast_url):
 
 
 @pytest.fixture
-def subject(engine, dispatcher, client):
-    return Subject(engine, dispatcher, client)
+def subject(engine, harness, client):
+    return Subject(engine, harness, client)
 
 
 async def rows(engine, **filters):
@@ -264,46 +264,46 @@ async def test_what_was_before_and_after_is_told(subject, engine):
     assert (retried.before["state"], retried.after) == ("failed", {"state": "queued", "attempt": 2, "generation": 1})
 
 
-async def test_what_changes_nothing_leaves_no_row(engine, dispatcher):
-    task_id = await a_failed_task(dispatcher)
-    await dispatcher.pause()
-    assert not await dispatcher.pause()
-    await dispatcher.cancel(task_id)
+async def test_what_changes_nothing_leaves_no_row(engine, harness):
+    task_id = await a_failed_task(harness)
+    await harness.pause()
+    assert not await harness.pause()
+    await harness.cancel(task_id)
     with pytest.raises(Conflict):
-        await dispatcher.retry((await dispatcher.enqueue(a_task())).task_id)
+        await harness.retry((await harness.enqueue(a_task())).task_id)
     assert [row.verb for row in await rows(engine)] == ["queue.pause"]
 
 
 @pytest.mark.parametrize("bad", [{"reason": "x" * 1001}, {"reason": "nul\0"}, {"actor": ""}, {"actor": "x" * 257}])
-async def test_an_actor_or_reason_nobody_could_read_is_refused_before_anything_changes(engine, dispatcher, bad):
-    await dispatcher.enqueue(a_task(queue="mail"))
+async def test_an_actor_or_reason_nobody_could_read_is_refused_before_anything_changes(engine, harness, bad):
+    await harness.enqueue(a_task(queue="mail"))
     with pytest.raises((Invalid, asyncpg.CharacterNotInRepertoireError)):
         await queues.pause(engine, DEFAULT_TENANT_ID, "mail", **{**WHO, **bad})
     (view,) = await queues.list_queues(engine.database, DEFAULT_TENANT_ID)
     assert not view.paused and not await rows(engine)
 
 
-async def test_several_tasks_canceled_at_once_have_a_row_each(engine, dispatcher):
-    tasks = [int(task.task_id) for task in await dispatcher.enqueue_many(a_task(), [{}] * 5)]
+async def test_several_tasks_canceled_at_once_have_a_row_each(engine, harness):
+    tasks = [int(task.task_id) for task in await harness.enqueue_many(a_task(), [{}] * 5)]
     await cancel_verb.cancel(engine.database, engine.catalog, DEFAULT_TENANT_ID, tasks, grace_seconds=1, **WHO)
     assert [row.subject_id for row in await rows(engine)] == [str(task_id) for task_id in reversed(tasks)]
     assert (await verify_audit(engine.database, DEFAULT_TENANT_ID)).checked == 5
 
 
-async def test_writers_at_once_never_fork_the_chain(engine, dispatcher):
-    tasks = await dispatcher.enqueue_many(a_task(), [{}] * 40)
-    await asyncio.gather(*(dispatcher.cancel(task.task_id, **WHO) for task in tasks))
+async def test_writers_at_once_never_fork_the_chain(engine, harness):
+    tasks = await harness.enqueue_many(a_task(), [{}] * 40)
+    await asyncio.gather(*(harness.cancel(task.task_id, **WHO) for task in tasks))
     verified = await verify_audit(engine.database, DEFAULT_TENANT_ID)
     assert (verified.checked, verified.broken) == (40, None)
     assert {row.subject_id for row in await rows(engine)} == {task.task_id for task in tasks}
 
 
-async def test_a_writer_waits_for_the_one_before_it(engine, dispatcher):
+async def test_a_writer_waits_for_the_one_before_it(engine, harness):
     """Whoever comes second follows the row of the first, although that was not committed when it came."""
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     async with engine.database.transaction() as session:
         await audit(session, DEFAULT_TENANT_ID, [Change(verb="x", subject_kind="x", subject_id="1")], **WHO)
-        second = asyncio.ensure_future(dispatcher.pause())
+        second = asyncio.ensure_future(harness.pause())
         assert await waits(engine.database, second)
     assert await second
     assert [row.verb for row in await rows(engine)] == ["queue.pause", "x"]
@@ -319,12 +319,12 @@ async def test_each_tenant_has_a_chain_of_its_own(engine):
     assert len(await list_audit(engine.database, 2)) == 1
 
 
-async def test_the_log_is_filtered_and_paged(engine, dispatcher, clock):
-    tasks = await dispatcher.enqueue_many(a_task(), [{}] * 3)
+async def test_the_log_is_filtered_and_paged(engine, harness, clock):
+    tasks = await harness.enqueue_many(a_task(), [{}] * 3)
     for task in tasks:
-        await dispatcher.cancel(task.task_id, **WHO)
+        await harness.cancel(task.task_id, **WHO)
     await clock.advance("2h")
-    await dispatcher.pause(actor="bob")
+    await harness.pause(actor="bob")
     assert [row.seq for row in await rows(engine, limit=2)] == [4, 3]
     assert [row.seq for row in await rows(engine, limit=2, before=3)] == [2, 1]
     assert [row.seq for row in await rows(engine, actor="bob")] == [4]

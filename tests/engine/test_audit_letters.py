@@ -23,11 +23,11 @@ NEW = {"state": "queued", "attempt": 2, "generation": 2}
 class Subject:
     """Something to change, one verb, and the row it leaves: verb, subject, before and after."""
 
-    def __init__(self, engine, dispatcher) -> None:
-        self.engine, self.dispatcher = engine, dispatcher
+    def __init__(self, engine, harness) -> None:
+        self.engine, self.harness = engine, harness
 
     async def redrive(self):
-        task_id = await a_failed_task(self.dispatcher)
+        task_id = await a_failed_task(self.harness)
         verb = lambda: dead_letter_commands.redrive(self.engine, 1, int(task_id), **WHO)  # noqa: E731
         return verb, ("dead.redrive", "task", task_id, {"state": "failed"}, NEW)
 
@@ -62,17 +62,17 @@ class Subject:
         fingerprint, letter_id = await self._a_group()
         await dead_letter_commands.redrive_group(self.engine, 1, fingerprint, **WHO)
         now = {"state": "retrying", "outcome": "requeued_for_dead_letter_retry"}
-        return self.dispatcher.sweep_once, (
+        return self.harness.sweep_once, (
             "dead.dispatch", "dead_letter", letter_id, {"state": "retry_requested"}, now,
         )  # fmt: skip
 
     async def reinject(self):
-        task_id = await a_failed_task(self.dispatcher)
+        task_id = await a_failed_task(self.harness)
         verb = lambda: reinject_once(self.engine, "anna", 30.0)  # noqa: E731
         return verb, ("dead.reinject", "task", task_id, {"state": "failed"}, NEW)
 
     async def delete(self):
-        task_id = await a_failed_task(self.dispatcher)
+        task_id = await a_failed_task(self.harness)
         verb = lambda: delete_task(self.engine, 1, int(task_id), **WHO)  # noqa: E731
         was, now = {"state": "failed", "letters": 1}, {"state": "deleted", "letters": 0}
         return verb, ("dead.delete", "task", task_id, was, now)
@@ -95,24 +95,24 @@ class Subject:
     async def campaign_resume(self):
         await self._a_campaign()
         await self._run_canary(Failed(a_failure()))
-        await self.dispatcher.campaigns_once()
+        await self.harness.campaigns_once()
         verb = lambda: campaign_commands.resume_campaign(self.engine, 1, 1, **WHO)  # noqa: E731
         return verb, ("campaign.resume", "campaign", "1", {"state": "stopped"}, {"state": "canary"})
 
     async def campaign_release(self):
         await self._a_campaign()
-        return self.dispatcher.campaigns_once, ("campaign.release", "campaign", "1", {"released": 0}, {"released": 1})
+        return self.harness.campaigns_once, ("campaign.release", "campaign", "1", {"released": 0}, {"released": 1})
 
     async def campaign_move(self):
         await self._a_campaign()
         await self._run_canary(Completed(b"1"))
-        now = {"state": "completed", "note": "every letter was re-driven"}
-        return self.dispatcher.campaigns_once, ("campaign.move", "campaign", "1", {"state": "canary"}, now)
+        now = {"state": "completed", "note": "every dead letter was re-driven"}
+        return self.harness.campaigns_once, ("campaign.move", "campaign", "1", {"state": "canary"}, now)
 
     async def _a_group(self, tasks=1):
         """Tasks 1 … that failed in one way; the fault, and the first letter."""
         for _ in range(tasks):
-            await a_failed_task(self.dispatcher)
+            await a_failed_task(self.harness)
         [group] = await dead_groups(self.engine.database, 1)
         return group.fingerprint, "1"
 
@@ -121,8 +121,8 @@ class Subject:
         await campaign_commands.start_campaign(self.engine, 1, fingerprint, actor="bob", reason="fixed", **options)
 
     async def _run_canary(self, outcome):
-        await self.dispatcher.campaigns_once()
-        await self.dispatcher.settle(await self.dispatcher.claim_one(), outcome)
+        await self.harness.campaigns_once()
+        await self.harness.settle(await self.harness.claim_one(), outcome)
 
 
 VERBS = [name for name in vars(Subject) if not name.startswith("_")]
@@ -130,8 +130,8 @@ BY_THE_ENGINE = {"dispatch", "campaign_release", "campaign_move"}
 
 
 @pytest.fixture
-def subject(engine, dispatcher):
-    return Subject(engine, dispatcher)
+def subject(engine, harness):
+    return Subject(engine, harness)
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -162,18 +162,18 @@ async def test_a_change_of_letters_that_cannot_be_recorded_does_not_happen(subje
             await is_refused(change)
 
 
-async def test_abandoning_leaves_rows_of_letter_and_run_together(engine, dispatcher):
-    run_id = await dispatcher.runs.start(a_flow(alone=("a", "b")))
-    lease = await dispatcher.claim_one()
-    await dispatcher.settle(lease, Failed(a_failure()))
+async def test_abandoning_leaves_rows_of_letter_and_run_together(engine, harness):
+    run_id = await harness.runs.start(a_flow(alone=("a", "b")))
+    lease = await harness.claim_one()
+    await harness.settle(lease, Failed(a_failure()))
     await dead_letter_commands.ignore(engine, 1, task_id=int(lease.task_id), abandons=True, **WHO)
     canceled, ignored = await list_audit(engine.database, 1)
     assert (ignored.verb, ignored.after["disposition"]) == ("dead.ignore", "abandoned")
     assert (canceled.verb, canceled.subject_id, canceled.reason) == ("run.cancel", run_id, WHO["reason"])
 
 
-async def test_what_was_dismissed_before_leaves_no_second_row(engine, dispatcher):
-    task_id = await a_failed_task(dispatcher)
+async def test_what_was_dismissed_before_leaves_no_second_row(engine, harness):
+    task_id = await a_failed_task(harness)
     for _ in range(2):
         await dead_letter_commands.ignore(engine, 1, task_id=int(task_id), abandons=True, **WHO)
     assert [row.verb for row in await list_audit(engine.database, 1)] == ["dead.ignore"]

@@ -61,16 +61,16 @@ async def walk(page, cursor="before", **asked):
     return rows, pages
 
 
-async def a_mixed_history(dispatcher):
+async def a_mixed_history(harness):
     for queue in ("mail", "shop", "mail"):
-        await dispatcher.enqueue_many(a_task(queue=queue, tags=("red",)), [{}] * 2)
+        await harness.enqueue_many(a_task(queue=queue, tags=("red",)), [{}] * 2)
         for make in MAKERS:
-            await make(dispatcher, queue=queue)
+            await make(harness, queue=queue)
 
 
 @pytest.mark.parametrize("asked", FILTERS, ids=str)
-async def test_pages_of_tasks_show_each_once_in_order(dispatcher, engine, monkeypatch, narrow, asked):
-    await a_mixed_history(dispatcher)
+async def test_pages_of_tasks_show_each_once_in_order(harness, engine, monkeypatch, narrow, asked):
+    await a_mixed_history(harness)
 
     async def page(**given):
         return await tasks.task_page(engine.database, DEFAULT_TENANT_ID, **given)
@@ -84,18 +84,18 @@ async def test_pages_of_tasks_show_each_once_in_order(dispatcher, engine, monkey
     assert rest is None and pages > len(whole) // 2
 
 
-async def test_a_list_goes_on_past_pages_that_are_short(dispatcher, engine, narrow):
-    first = await a_completed_task(dispatcher, queue="rare")
-    await a_mixed_history(dispatcher)
+async def test_a_list_goes_on_past_pages_that_are_short(harness, engine, narrow):
+    first = await a_completed_task(harness, queue="rare")
+    await a_mixed_history(harness)
 
     assert [row.task_id for row in await tasks.list_tasks(engine.database, DEFAULT_TENANT_ID, queue="rare")] == [first]
     rows, following = await tasks.task_page(engine.database, DEFAULT_TENANT_ID, queue="rare", limit=2)
     assert rows == [] and following is not None
 
 
-async def test_pages_of_letters_show_each_once_in_order(dispatcher, engine, narrow):
+async def test_pages_of_letters_show_each_once_in_order(harness, engine, narrow):
     for _ in range(5):
-        await a_failed_task(dispatcher, queue="mail")
+        await a_failed_task(harness, queue="mail")
 
     async def page(**given):
         return await dead_letters.letter_page(engine.database, DEFAULT_TENANT_ID, **given)
@@ -109,8 +109,8 @@ async def test_pages_of_letters_show_each_once_in_order(dispatcher, engine, narr
     assert len((await walk(page, states=["open"], fingerprint=everything[0].fingerprint))[0]) == 5
 
 
-async def test_pages_of_the_audit_log_show_each_row_once(dispatcher, engine, narrow):
-    await dispatcher.enqueue(a_task(queue="mail"))
+async def test_pages_of_the_audit_log_show_each_row_once(harness, engine, narrow):
+    await harness.enqueue(a_task(queue="mail"))
     for number in range(3):
         await queues.pause(engine, DEFAULT_TENANT_ID, "mail", actor=f"anna{number}", reason="x")
         await queues.resume(engine, DEFAULT_TENANT_ID, "mail", actor="bob", reason="x")
@@ -123,9 +123,9 @@ async def test_pages_of_the_audit_log_show_each_row_once(dispatcher, engine, nar
     assert [row.actor for row in (await walk(page, verb="queue.pause"))[0]] == ["anna2", "anna1", "anna0"]
 
 
-async def test_groups_of_letters_say_that_older_ones_were_not_counted(dispatcher, engine, monkeypatch):
+async def test_groups_of_letters_say_that_older_ones_were_not_counted(harness, engine, monkeypatch):
     for _ in range(3):
-        await a_failed_task(dispatcher, queue="mail")
+        await a_failed_task(harness, queue="mail")
     [group] = await dead_letters.dead_groups(engine.database, DEFAULT_TENANT_ID)
     assert (group.count, group.is_partial) == (3, False)
     monkeypatch.setattr(dead_letters, "LETTERS_LOOK_MAX", 2)
@@ -133,31 +133,31 @@ async def test_groups_of_letters_say_that_older_ones_were_not_counted(dispatcher
     assert (group.count, group.is_partial) == (2, True)
 
 
-async def test_queued_tasks_are_counted_to_a_bound_and_say_so(dispatcher, engine, monkeypatch):
-    await dispatcher.enqueue_many(a_task(queue="mail"), [{}] * 5)
-    await dispatcher.enqueue(a_task(queue="shop"))
+async def test_queued_tasks_are_counted_to_a_bound_and_say_so(harness, engine, monkeypatch):
+    await harness.enqueue_many(a_task(queue="mail"), [{}] * 5)
+    await harness.enqueue(a_task(queue="shop"))
     monkeypatch.setattr(queues, "LISTED", replace(counts.LISTED, queued=4))
     views = await queues.list_queues(engine.database, DEFAULT_TENANT_ID)
     assert {view.name: (view.queued, view.partial) for view in views} == {"mail": (3, ("queued",)), "shop": (1, ())}
 
 
-async def test_a_group_does_not_hide_an_older_one(dispatcher, engine, monkeypatch):
-    lease = await a_running_task(dispatcher, queue="mail", max_retries=0)
-    await dispatcher.settle(lease, Failed(a_failure("no such customer")))
+async def test_a_group_does_not_hide_an_older_one(harness, engine, monkeypatch):
+    lease = await a_running_task(harness, queue="mail", max_retries=0)
+    await harness.settle(lease, Failed(a_failure("no such customer")))
     for _ in range(3):
-        await a_failed_task(dispatcher, queue="mail")
+        await a_failed_task(harness, queue="mail")
     monkeypatch.setattr(dead_letters, "LETTERS_LOOK_MAX", 2)
     large, small = await dead_letters.dead_groups(engine.database, DEFAULT_TENANT_ID)
     assert (large.letters, large.count, large.is_partial) == (3, 1, True)
     assert (small.letters, small.count, small.is_partial) == (1, 1, False)
 
 
-async def test_groups_behind_the_bound_are_there_too(dispatcher, engine, monkeypatch):
+async def test_groups_behind_the_bound_are_there_too(harness, engine, monkeypatch):
     """Counting comes to its end in one group; those behind it in the index are found one by one."""
     for words, times in (("no such customer", 3), ("no such order", 2), ("no such price", 1)):
         for _ in range(times):
-            lease = await a_running_task(dispatcher, queue="mail", max_retries=0)
-            await dispatcher.settle(lease, Failed(a_failure(words)))
+            lease = await a_running_task(harness, queue="mail", max_retries=0)
+            await harness.settle(lease, Failed(a_failure(words)))
     whole = {group.fingerprint: group for group in await dead_letters.dead_groups(engine.database, DEFAULT_TENANT_ID)}
     assert sorted(group.count for group in whole.values()) == [1, 2, 3]
     for bound in range(1, 7):
@@ -170,12 +170,12 @@ async def test_groups_behind_the_bound_are_there_too(dispatcher, engine, monkeyp
             assert group == whole[name] or (group.letters <= whole[name].letters and group.is_partial)
 
 
-async def test_nodes_do_not_hide_newer_tasks(dispatcher, engine, clock):
+async def test_nodes_do_not_hide_newer_tasks(harness, engine, clock):
     ids = []
     for _ in range(2):
-        ids += [(await dispatcher.enqueue(a_task())).task_id]
+        ids += [(await harness.enqueue(a_task())).task_id]
         await clock.advance(seconds=1)
-        run_id = int(await dispatcher.runs.start(a_flow("a>b")))
+        run_id = int(await harness.runs.start(a_flow("a>b")))
         ids += [str(run_id + 1), str(run_id + 2)]
         await clock.advance(seconds=1)
 
@@ -186,10 +186,10 @@ async def test_nodes_do_not_hide_newer_tasks(dispatcher, engine, clock):
     assert [row.task_id for row in (await page(limit=10))[0]] == ids[::-1]
 
 
-async def test_a_list_goes_on_from_day_to_day(dispatcher, engine, clock):
+async def test_a_list_goes_on_from_day_to_day(harness, engine, clock):
     ids = []
     for _ in range(3):
-        ids += [(await dispatcher.enqueue(a_task())).task_id, str(int(await dispatcher.runs.start(a_flow())) + 1)]
+        ids += [(await harness.enqueue(a_task())).task_id, str(int(await harness.runs.start(a_flow())) + 1)]
         for _ in range(2):
             await clock.advance("1d")
             await begin_today(engine.database)

@@ -13,26 +13,26 @@ from holdfast.testing.factories import a_failure, a_task
 
 
 @pytest.fixture
-def copied(dispatcher):
+def copied(harness):
     """Give the id of a task and a way to copy it and claim the copy."""
 
     async def claimed(original):
-        accepted, _ = await copy_task(dispatcher.engine, 1, int(original), {"order": 8}, CopyOptions())
-        return await dispatcher.claim_task(str(accepted.task_ids[0]))
+        accepted, _ = await copy_task(harness.engine, 1, int(original), {"order": 8}, CopyOptions())
+        return await harness.claim_task(str(accepted.task_ids[0]))
 
     return claimed
 
 
-async def test_a_copy_says_in_the_view_what_it_is_a_copy_of(dispatcher, copied):
-    original = (await dispatcher.enqueue(a_task())).task_id
+async def test_a_copy_says_in_the_view_what_it_is_a_copy_of(harness, copied):
+    original = (await harness.enqueue(a_task())).task_id
     await copied(original)
-    await dispatcher.settle(await copied(original), Completed(b"1"))
-    await dispatcher.settle(await copied(original), Failed(a_failure("validation: no such order")))
-    await dispatcher.settle(await copied(original), Failed(a_failure()))
-    accepted, _ = await copy_task(dispatcher.engine, 1, int(original), {}, CopyOptions())
-    await dispatcher.cancel(str(accepted.task_ids[0]))
+    await harness.settle(await copied(original), Completed(b"1"))
+    await harness.settle(await copied(original), Failed(a_failure("validation: no such order")))
+    await harness.settle(await copied(original), Failed(a_failure()))
+    accepted, _ = await copy_task(harness.engine, 1, int(original), {}, CopyOptions())
+    await harness.cancel(str(accepted.task_ids[0]))
 
-    rows = await dispatcher.engine.database.fetch(
+    rows = await harness.engine.database.fetch(
         "select state, original_execution from holdfast.tasks where task_id <> $1 order by task_id::bigint", original
     )
     states = ["running", "completed", "failed", "failed", "canceled"]
@@ -40,38 +40,38 @@ async def test_a_copy_says_in_the_view_what_it_is_a_copy_of(dispatcher, copied):
 
 
 @pytest.fixture
-def copies(dispatcher):
+def copies(harness):
     """The copies that a task names."""
 
     async def named(task_id):
-        engine = dispatcher.engine
+        engine = harness.engine
         return (await show_task(engine.database, engine.catalog, 1, int(task_id))).copies
 
     return named
 
 
-async def test_a_task_names_its_copies_newest_first_on_whichever_day_they_were_made(dispatcher, copied, copies, clock):
-    original = (await dispatcher.enqueue(a_task())).task_id
+async def test_a_task_names_its_copies_newest_first_on_whichever_day_they_were_made(harness, copied, copies, clock):
+    original = (await harness.enqueue(a_task())).task_id
     assert await copies(original) == []
     first = (await copied(original)).task_id
     await clock.advance("1d")
-    await begin_today(dispatcher.engine.database)
+    await begin_today(harness.engine.database)
     second = (await copied(original)).task_id
     assert (await copies(original), await copies(first)) == ([second, first], [])
-    rows = await dispatcher.engine.database.fetch(
+    rows = await harness.engine.database.fetch(
         "select task_id, tenant from holdfast.copies where original_execution = $1 order by task_id::bigint", original
     )
     assert [tuple(row) for row in rows] == [(first, "default"), (second, "default")]
 
 
-async def test_of_many_copies_a_task_names_the_newest(dispatcher, copies):
-    original = (await dispatcher.enqueue(a_task())).task_id
-    made = [await copy_task(dispatcher.engine, 1, int(original), {}, CopyOptions()) for _ in range(COPIES_MAX + 2)]
+async def test_of_many_copies_a_task_names_the_newest(harness, copies):
+    original = (await harness.enqueue(a_task())).task_id
+    made = [await copy_task(harness.engine, 1, int(original), {}, CopyOptions()) for _ in range(COPIES_MAX + 2)]
     assert await copies(original) == [str(one.task_ids[0]) for one, _ in reversed(made[2:])]
 
 
-async def test_copies_are_found_by_an_index_that_every_day_has(dispatcher, clock):
-    database = dispatcher.engine.database
+async def test_copies_are_found_by_an_index_that_every_day_has(harness, clock):
+    database = harness.engine.database
     await clock.advance("1d")
     await begin_today(database)
     valid = await database.fetchval(

@@ -48,40 +48,40 @@ def counted(engine, listed, monkeypatch):
     return read
 
 
-async def finish(dispatcher, outcome=None):
-    for lease in await dispatcher.claim(10):
-        await dispatcher.settle(lease, outcome or Completed(b"{}"))
+async def finish(harness, outcome=None):
+    for lease in await harness.claim(10):
+        await harness.settle(lease, outcome or Completed(b"{}"))
 
 
-async def test_completions_are_counted_with_and_without_a_pass(dispatcher, counted, listed):
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 30)
+async def test_completions_are_counted_with_and_without_a_pass(harness, counted, listed):
+    await harness.enqueue_many(a.a_task(), [{}] * 30)
     for done in (10, 20, 30):
-        await finish(dispatcher)
+        await finish(harness)
         assert await counted() == done
     assert (await listed()).partial == ()
 
 
-async def test_a_pass_waits_until_it_is_worth_its_while(dispatcher, engine, monkeypatch):
-    await a.a_completed_task(dispatcher)
+async def test_a_pass_waits_until_it_is_worth_its_while(harness, engine, monkeypatch):
+    await a.a_completed_task(harness)
     assert not await counts.count_once(engine.database)
     monkeypatch.setattr(counts, "PASS_EVENTS_MIN", 2)
     assert await counts.count_once(engine.database)
     assert not await counts.count_once(engine.database)
 
 
-async def test_what_commits_behind_a_pass_is_counted_once(dispatcher, engine, counted):
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 2)
-    late, early = await dispatcher.claim(2)
+async def test_what_commits_behind_a_pass_is_counted_once(harness, engine, counted):
+    await harness.enqueue_many(a.a_task(), [{}] * 2)
+    late, early = await harness.claim(2)
     async with engine.database.transaction() as session:
         await settle(session, engine.catalog, [report_of(late.claimed, Completed(b"{}"))])
-        await dispatcher.settle(early, Completed(b"{}"))
+        await harness.settle(early, Completed(b"{}"))
         assert await counted() == 1
     assert await counted() == 2
     assert await counted() == 2
 
 
-async def test_two_passes_at_once_count_once(dispatcher, engine, counted):
-    await a.a_completed_task(dispatcher)
+async def test_two_passes_at_once_count_once(harness, engine, counted):
+    await a.a_completed_task(harness)
     async with engine.database.transaction() as session:
         assert await session.fetchval("select holdfast.count_completed(false)")
         assert not await counts.count_once(engine.database)
@@ -89,63 +89,63 @@ async def test_two_passes_at_once_count_once(dispatcher, engine, counted):
 
 
 @pytest.mark.parametrize("is_counted", [False, True])
-async def test_a_node_that_runs_again_counts_when_it_completes_again(dispatcher, engine, counted, is_counted):
-    run_id = await dispatcher.runs.start(a_flow("a>b", b=TriggerRule.ALL_DONE))
-    await finish(dispatcher, Failed(a.a_failure()))
-    await finish(dispatcher)
+async def test_a_node_that_runs_again_counts_when_it_completes_again(harness, engine, counted, is_counted):
+    run_id = await harness.runs.start(a_flow("a>b", b=TriggerRule.ALL_DONE))
+    await finish(harness, Failed(a.a_failure()))
+    await finish(harness)
     if is_counted:
         assert await counted() == 1
-    assert await dispatcher.runs.retry(run_id) == ["a", "b"]
+    assert await harness.runs.retry(run_id) == ["a", "b"]
     assert await counted() == 0
-    await finish(dispatcher)
+    await finish(harness)
     assert await counted() == 1
-    await finish(dispatcher)
+    await finish(harness)
     assert await counted() == 2
 
 
 @pytest.mark.parametrize("is_counted", [False, True])
-async def test_what_is_deleted_counts_no_more(dispatcher, engine, counted, is_counted):
-    await a.a_completed_task(dispatcher)
-    await dispatcher.runs.start(a_flow("a>b"))
-    await finish(dispatcher)
-    failed = await dispatcher.claim_one()
-    await dispatcher.settle(failed, Failed(a.a_failure()))
+async def test_what_is_deleted_counts_no_more(harness, engine, counted, is_counted):
+    await a.a_completed_task(harness)
+    await harness.runs.start(a_flow("a>b"))
+    await finish(harness)
+    failed = await harness.claim_one()
+    await harness.settle(failed, Failed(a.a_failure()))
     if is_counted:
         assert await counted() == 2
     await delete_task(engine, DEFAULT_TENANT_ID, int(failed.task_id), **WHO)
     assert await counted() == 1
 
 
-async def test_what_history_forgets_counts_no_more(dispatcher, engine, counted, clock):
-    await a.a_completed_task(dispatcher)
+async def test_what_history_forgets_counts_no_more(harness, engine, counted, clock):
+    await a.a_completed_task(harness)
     assert await counted() == 1
     await clock.advance("1d")
     await begin_today(engine.database)
-    await a.a_completed_task(dispatcher)
+    await a.a_completed_task(harness)
     assert await counted() == 2
     await clock.advance("3d")
     assert (await retain_once(engine.database, days=2.5)).dropped >= 1
     assert await counted() == 1
 
 
-async def test_a_recount_finds_the_same(dispatcher, engine, counted):
-    await a.a_completed_task(dispatcher)
-    await dispatcher.runs.start(a_diamond())
+async def test_a_recount_finds_the_same(harness, engine, counted):
+    await a.a_completed_task(harness)
+    await harness.runs.start(a_diamond())
     for _ in range(2):
-        await finish(dispatcher)
+        await finish(harness)
     assert await counted() == 4
     await engine.database.fetch("select holdfast.recount_completed()")
     assert await counted() == 4
 
 
-async def test_blocked_nodes_of_one_queue_are_counted_however_large_the_run(dispatcher, listed, monkeypatch):
+async def test_blocked_nodes_of_one_queue_are_counted_however_large_the_run(harness, listed, monkeypatch):
     monkeypatch.setattr(queues, "LISTED", replace(counts.LISTED, nodes=1))
-    await dispatcher.runs.start(a_diamond())
+    await harness.runs.start(a_diamond())
     assert ((await listed()).blocked, (await listed()).partial) == (3, ())
 
 
 async def test_blocked_nodes_among_others_are_counted_by_their_lanes_or_said_to_be_left_out(
-    dispatcher, listed, monkeypatch
+    harness, listed, monkeypatch
 ):
     nodes = (
         a_node("a"),
@@ -154,18 +154,18 @@ async def test_blocked_nodes_among_others_are_counted_by_their_lanes_or_said_to_
         a_node("c"),
     )
     edges = tuple(map(an_order_edge, ("a>b", "wait>b", "b>c")))
-    await dispatcher.runs.start(FlowDefinition(name="shop.mixed", nodes=nodes, edges=edges).validated())
-    await dispatcher.runs.start(a_diamond())
+    await harness.runs.start(FlowDefinition(name="shop.mixed", nodes=nodes, edges=edges).validated())
+    await harness.runs.start(a_diamond())
     assert ((await listed()).blocked, (await listed()).partial) == (5, ())
-    await finish(dispatcher)
+    await finish(harness)
     assert ((await listed()).blocked, (await listed()).partial) == (3, ())
     monkeypatch.setattr(queues, "LISTED", replace(counts.LISTED, nodes=3))
     assert ((await listed()).blocked, (await listed()).partial) == (1, ("blocked",))
 
 
-async def test_what_small_lanes_leave_of_their_share_goes_to_large_ones(dispatcher, engine, listed, monkeypatch):
+async def test_what_small_lanes_leave_of_their_share_goes_to_large_ones(harness, engine, listed, monkeypatch):
     for queue, tasks in (("mail", 7), ("shop", 1), ("bulk", 12)):
-        await dispatcher.enqueue_many(a.a_task(queue=queue), [{}] * tasks)
+        await harness.enqueue_many(a.a_task(queue=queue), [{}] * tasks)
     for most, expected in ((20, (7, 1, 12)), (17, (7, 1, 9)), (3, (1, 1, 1)), (1, (1, 1, 1))):
         monkeypatch.setattr(queues, "LISTED", replace(counts.LISTED, queued=most))
         assert tuple([(await listed(name)).queued for name in ("mail", "shop", "bulk")]) == expected
@@ -173,8 +173,8 @@ async def test_what_small_lanes_leave_of_their_share_goes_to_large_ones(dispatch
     assert ((await listed("mail")).partial, (await listed("bulk")).partial) == ((), ("queued",))
 
 
-async def test_a_queue_behind_the_first_thousand_names_is_found(dispatcher, engine):
-    await dispatcher.enqueue(a.a_task(queue="zebra"))
+async def test_a_queue_behind_the_first_thousand_names_is_found(harness, engine):
+    await harness.enqueue(a.a_task(queue="zebra"))
     many = "insert into holdfast.queue (tenant_id, name) select 1, 'queue' || n from generate_series(1, 1001) n"
     await engine.database.fetch(many)
     assert await queues.pause(engine, DEFAULT_TENANT_ID, "zebra", actor="ann", reason="smtp is down")

@@ -37,68 +37,68 @@ class Cut:
             raise ConnectionResetError("cut")
 
 
-async def refuse(dispatcher, script=AT_ONCE):
-    async with dispatcher.engine.database.session() as session:
+async def refuse(harness, script=AT_ONCE):
+    async with harness.engine.database.session() as session:
         await session.execute(script)
 
 
-async def a_task_to_redrive(dispatcher):
-    task_id = await a_failed_task(dispatcher)
-    return task_id, lambda: redrive(dispatcher.engine, 1, int(task_id), actor="anna", reason="fixed")
+async def a_task_to_redrive(harness):
+    task_id = await a_failed_task(harness)
+    return task_id, lambda: redrive(harness.engine, 1, int(task_id), actor="anna", reason="fixed")
 
 
 @pytest.mark.parametrize("script", [AT_ONCE, AT_COMMIT], ids=["at once", "at the commit"])
-async def test_a_redrive_that_the_database_refuses_changed_nothing(dispatcher, script):
-    task_id, again = await a_task_to_redrive(dispatcher)
-    await refuse(dispatcher, script)
+async def test_a_redrive_that_the_database_refuses_changed_nothing(harness, script):
+    task_id, again = await a_task_to_redrive(harness)
+    await refuse(harness, script)
     with pytest.raises(DispatchFailed, match="nothing changed: not while the auditors are here") as failed:
         await again()
     assert (failed.value.code, failed.value.category) == ("DAG_DISPATCH_REINJECT_ENQUEUE_FAILED", "dispatch")
-    assert (await dispatcher.task(task_id)).state == "failed"
+    assert (await harness.task(task_id)).state == "failed"
 
 
-async def test_a_retry_of_a_run_that_the_database_refuses_changed_nothing(dispatcher):
-    run = await dispatcher.runs.start(a_flow("a>b"))
-    await finish(dispatcher, fail=[0])
-    await refuse(dispatcher)
+async def test_a_retry_of_a_run_that_the_database_refuses_changed_nothing(harness):
+    run = await harness.runs.start(a_flow("a>b"))
+    await finish(harness, fail=[0])
+    await refuse(harness)
     with pytest.raises(DispatchFailed) as failed:
-        await dispatcher.runs.retry(run)
+        await harness.runs.retry(run)
     assert failed.value.code == "DAG_DISPATCH_ENQUEUE_RETRY_FAILED"
-    assert await dispatcher.runs.nodes(run) == {"a": "failed", "b": "upstream_failed"}
+    assert await harness.runs.nodes(run) == {"a": "failed", "b": "upstream_failed"}
 
 
-async def test_a_reinjection_that_the_database_refuses_changed_nothing_and_leaves_no_lease(dispatcher):
-    task_id = await a_failed_task(dispatcher)
-    await refuse(dispatcher)
+async def test_a_reinjection_that_the_database_refuses_changed_nothing_and_leaves_no_lease(harness):
+    task_id = await a_failed_task(harness)
+    await refuse(harness)
     with pytest.raises(DispatchFailed) as failed:
-        await reinject_once(dispatcher.engine, "consumer", 60.0)
+        await reinject_once(harness.engine, "consumer", 60.0)
     assert failed.value.code == "DAG_DISPATCH_REINJECT_ENQUEUE_FAILED"
-    assert (await dispatcher.task(task_id)).state == "failed"
-    assert not await dispatcher.engine.database.fetch("select from holdfast.dead_lease")
+    assert (await harness.task(task_id)).state == "failed"
+    assert not await harness.engine.database.fetch("select from holdfast.dead_lease")
 
 
-async def test_a_connection_that_breaks_before_the_commit_changed_nothing(dispatcher):
-    task_id, again = await a_task_to_redrive(dispatcher)
-    dispatcher.engine.database.tap = Cut("commit", is_before=True)
+async def test_a_connection_that_breaks_before_the_commit_changed_nothing(harness):
+    task_id, again = await a_task_to_redrive(harness)
+    harness.engine.database.tap = Cut("commit", is_before=True)
     with pytest.raises(Unavailable) as failed:
         await again()
-    dispatcher.engine.database.tap = Cut("audit", is_before=True)
+    harness.engine.database.tap = Cut("audit", is_before=True)
     with pytest.raises(DispatchFailed) as known:
         await again()
-    dispatcher.engine.database.tap = None
+    harness.engine.database.tap = None
     # Whoever waits for a commit cannot tell whether it was sent.
     assert (failed.value.code, known.value.code) == ("outcome_unknown", "DAG_DISPATCH_REINJECT_ENQUEUE_FAILED")
-    assert (await dispatcher.task(task_id)).state == "failed"
+    assert (await harness.task(task_id)).state == "failed"
 
 
-async def test_a_commit_whose_answer_is_lost_stays_an_unknown_outcome(dispatcher):
-    task_id, again = await a_task_to_redrive(dispatcher)
-    dispatcher.engine.database.tap = Cut("commit", is_before=False)
+async def test_a_commit_whose_answer_is_lost_stays_an_unknown_outcome(harness):
+    task_id, again = await a_task_to_redrive(harness)
+    harness.engine.database.tap = Cut("commit", is_before=False)
     with pytest.raises(Unavailable) as failed:
         await again()
-    dispatcher.engine.database.tap = None
+    harness.engine.database.tap = None
     assert (type(failed.value), failed.value.code) == (Unavailable, "outcome_unknown")
-    assert (await dispatcher.task(task_id)).state == "queued"
+    assert (await harness.task(task_id)).state == "queued"
 
 
 def test_over_http_it_is_the_same_error():

@@ -33,10 +33,10 @@ async def pinned(engine, holdfast_url):
         await connection.close()
 
 
-async def taken_and_done(dispatcher):
+async def taken_and_done(harness):
     """Many tasks came and went; some are left. Not through the engine: that would take its time."""
-    database = dispatcher.engine.database
-    first = int((await dispatcher.enqueue(a_task())).task_id)
+    database = harness.engine.database
+    first = int((await harness.enqueue(a_task())).task_id)
     await database.fetch("select setval('holdfast.task_id', $1)", first + TAKEN)
     await database.fetch(
         "insert into holdfast.live (task_id, tenant_id, lane_id, policy_id, max_retries, max_losses, priority, state)"
@@ -45,7 +45,7 @@ async def taken_and_done(dispatcher):
         TAKEN,
     )
     await database.fetch("delete from holdfast.live")
-    return [int(one.task_id) for one in await dispatcher.enqueue_many(a_task(), [{}] * LEFT)]
+    return [int(one.task_id) for one in await harness.enqueue_many(a_task(), [{}] * LEFT)]
 
 
 async def buffers(session, name, *arguments):
@@ -66,10 +66,10 @@ def array(values):
 
 
 @pytest.mark.breaks_invariants
-async def test_a_look_from_a_floor_does_not_pass_what_was_taken(dispatcher, engine, pinned):
-    first, *_ = await taken_and_done(dispatcher)
+async def test_a_look_from_a_floor_does_not_pass_what_was_taken(harness, engine, pinned):
+    first, *_ = await taken_and_done(harness)
     lane_id = await engine.database.fetchval("select lane_id from holdfast.live limit 1")
-    worker_id = await dispatcher.worker_id(WORKER)
+    worker_id = await harness.worker_id(WORKER)
     who = (f"array['{ACTION}']", "null", str(worker_id))
     columns = [array(column) for column in zip(*parts_above({(lane_id, 5, False): first}), strict=True)]
     async with engine.database.session() as session:
@@ -103,11 +103,11 @@ def slow(monkeypatch):
     monkeypatch.setattr(floors, "SWEEP_SHARE", 1e9)
 
 
-async def test_nothing_is_lost_below_a_floor(dispatcher, engine, slow):
-    await dispatcher.enqueue_many(a_task(), [{}] * 10)
-    late = await dispatcher.enqueue(a_task(priority=7))
+async def test_nothing_is_lost_below_a_floor(harness, engine, slow):
+    await harness.enqueue_many(a_task(), [{}] * 10)
+    late = await harness.enqueue(a_task(priority=7))
     identity = WorkerIdentity(
-        worker_id=await dispatcher.worker_id(WORKER), actions=[ACTION], queues=None, lease_seconds=10.0
+        worker_id=await harness.worker_id(WORKER), actions=[ACTION], queues=None, lease_seconds=10.0
     )
     claimer, now = Claimer(identity), 1000.0
     async with engine.database.session() as pooled:
@@ -117,14 +117,14 @@ async def test_nothing_is_lost_below_a_floor(dispatcher, engine, slow):
         assert session.looks == ["lane_heads", "lane_heads_from"]
         assert [one.task_id for one in first + second] == sorted(one.task_id for one in first + second)
         # Handed back, it has a smaller id than what comes next; and there is work of another priority.
-        lease = await dispatcher._lease(first[0], WORKER)
-        await dispatcher.settle(lease, Released("not mine"))
+        lease = await harness._lease(first[0], WORKER)
+        await harness.settle(lease, Released("not mine"))
         third = await claimer.claim(session, 10, now=now + 2)
         assert [one.task_id for one in third][-1] == int(late.task_id) and len(third) == 3
         found = await claimer.claim(session, 10, now=now + 2 + floors.SWEEP_SECONDS_MAX)
         assert [one.task_id for one in found] == [first[0].task_id] and session.looks[-1] == "lane_heads"
     for one in [*first[1:], *second, *third, *found]:
-        await dispatcher.settle(await dispatcher._lease(one, WORKER), Completed(b"1"))
+        await harness.settle(await harness._lease(one, WORKER), Completed(b"1"))
 
 
 async def test_a_check_up_names_who_keeps_old_rows_and_who_holds_back_events(engine, pinned, monkeypatch):
@@ -137,10 +137,10 @@ async def test_a_check_up_names_who_keeps_old_rows_and_who_holds_back_events(eng
     assert re.search(r"has been open for .*session \d+ of \w+ on database", found["events"])
 
 
-async def test_new_lanes_are_found_beside_floors(dispatcher, engine, slow):
-    await dispatcher.enqueue_many(a_task(), [{}] * 5)
+async def test_new_lanes_are_found_beside_floors(harness, engine, slow):
+    await harness.enqueue_many(a_task(), [{}] * 5)
     identity = WorkerIdentity(
-        worker_id=await dispatcher.worker_id(WORKER),
+        worker_id=await harness.worker_id(WORKER),
         actions=[ACTION, "shop.mail"],
         queues=None,
         lease_seconds=10.0,
@@ -148,7 +148,7 @@ async def test_new_lanes_are_found_beside_floors(dispatcher, engine, slow):
     claimer = Claimer(identity)
     async with engine.database.session() as session:
         await claimer.claim(session, 1, now=1000.0)
-        mail = await dispatcher.enqueue(a_task(action="shop.mail"))
-        urgent = await dispatcher.enqueue(a_task(priority=0))
+        mail = await harness.enqueue(a_task(action="shop.mail"))
+        urgent = await harness.enqueue(a_task(priority=0))
         found = await claimer.claim(session, 10, now=1001.0)
     assert {int(mail.task_id), int(urgent.task_id)} <= {one.task_id for one in found} and len(found) == 6

@@ -114,11 +114,11 @@ async def test_young_signals_are_left_by_a_batch_that_meets_them(engine):
     assert await left(engine.database, "signal") == 5
 
 
-async def test_signals_that_open_runs_may_wait_for_keep_no_others(engine, dispatcher, small_batches):
+async def test_signals_that_open_runs_may_wait_for_keep_no_others(engine, harness, small_batches):
     """One open run of a tenant keeps what was sent to it, and what was sent to all since it began."""
     database = engine.database
     await send_signals(database, 25, days_ago=40)
-    run = await dispatcher.runs.start(a_wait())
+    run = await harness.runs.start(a_wait())
     await database.fetch("update holdfast.run set created_at = holdfast.instant() - interval '35 days'")
     await send_signals(database, 25, days_ago=34)
     await database.fetch("insert into holdfast.tenant (name) values ('other')")

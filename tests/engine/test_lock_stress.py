@@ -34,7 +34,7 @@ from holdfast.engine.publish import publish_and_propagate
 from holdfast.errors import HoldfastError
 from holdfast.settings.settings import Settings, WorkerSettings
 from holdfast.store.database import TRANSIENT
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_failure, a_task
 
 SECONDS = float(os.environ.get("LOCK_STRESS_SECONDS", "4"))
@@ -57,9 +57,9 @@ def holdfast_settings():
 class Crowd:
     """Everybody at once on one database."""
 
-    def __init__(self, dispatcher) -> None:
-        self.dispatcher = dispatcher
-        self.engine = dispatcher.engine
+    def __init__(self, harness) -> None:
+        self.harness = harness
+        self.engine = harness.engine
         self.until = time.monotonic() + SECONDS
         self.done: Counter[str] = Counter()
         self.deadlocks: list[str] = []
@@ -67,10 +67,10 @@ class Crowd:
         self.chance = random.Random(SEED)
 
     async def everybody(self) -> None:
-        dispatcher = self.dispatcher
-        dispatcher.runs.policy = RetryPolicy(max_retries=0, max_losses=0)
+        harness = self.harness
+        harness.runs.policy = RetryPolicy(max_retries=0, max_losses=0)
         self.flows = [a_diamond(), replace(a_flow("a>b b>c c>d"), name="shop.chain"), a_map(concurrency=2)]
-        dispatcher.know(a_task().action)
+        harness.know(a_task().action)
         actors = [self.start, self.redrive, self.retry, self.group, self.leave, self.cancel, self.cancel_run]
         actors += [self.campaign, self.sweep, self.reap]
         async with asyncio.TaskGroup() as group:
@@ -99,7 +99,7 @@ class Crowd:
     async def work(self, name) -> None:
         """A worker: claims, beats, and reports with the next exchange until it is accepted."""
         engine = self.engine
-        claimer: Claimer = await self.dispatcher._claimer(name)
+        claimer: Claimer = await self.harness._claimer(name)
         session = await engine.database.connect(lock_timeouts_for(LEASE_SECONDS))
         reports = []
         while time.monotonic() < self.until:
@@ -129,8 +129,8 @@ class Crowd:
         open_runs = await self.engine.database.fetchval("select count(*) from holdfast.run where state = 'o'")
         if open_runs < OPEN_RUNS:
             for flow in self.flows:
-                self.runs.append(int(await self.dispatcher.runs.start(flow)))
-            await self.dispatcher.enqueue_many(a_task(max_retries=0), [{}] * 5)
+                self.runs.append(int(await self.harness.runs.start(flow)))
+            await self.harness.enqueue_many(a_task(max_retries=0), [{}] * 5)
         del self.runs[:-60]
 
     async def one(self, query):
@@ -200,7 +200,7 @@ async def test_nobody_waits_in_a_circle(holdfast_url, holdfast_settings):
     await connection.execute(f"alter database \"{name}\" set deadlock_timeout = '30ms'")
     try:
         async with Engine(holdfast_url, holdfast_settings, sessions_max=40) as engine:
-            crowd = Crowd(Dispatcher(engine))
+            crowd = Crowd(EngineHarness(engine))
             await crowd.everybody()
         print(f"\nseed {SEED}:", dict(sorted(crowd.done.items())))
         assert crowd.deadlocks == []

@@ -30,12 +30,12 @@ def holdfast_settings():
 
 
 @pytest.fixture
-def crowd(engine, dispatcher):
+def crowd(engine, harness):
     """Let the busy tenant do something; answers the cursor of the last of it."""
 
     async def happen(count):
         await engine.database.fetch(CROWD, BUSY, count)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         last = await engine.database.fetchrow("select max(xid)::text as xid, max(seq) as seq from holdfast.event")
         return position(f"{last['xid']}:{last['seq']}")
 
@@ -61,12 +61,12 @@ async def test_every_reader_of_a_quiet_tenant_ends_behind_what_others_did(engine
 
 
 async def test_far_behind_in_a_crowd_a_reader_goes_on_in_bounded_steps_and_misses_nothing(
-    engine, dispatcher, crowd, monkeypatch
+    engine, harness, crowd, monkeypatch
 ):
     monkeypatch.setattr("holdfast.engine.queries.events.PASSED_MAX", 100)
     tail = await event_tail(engine.database)
     await crowd(250)
-    mine = await a_running_task(dispatcher)
+    mine = await a_running_task(harness)
     last = await crowd(250)
     for database in (engine.database, engine.of(QUIET).database):
         found, cursor, steps, is_all = [], tail, 0, False
@@ -77,9 +77,9 @@ async def test_far_behind_in_a_crowd_a_reader_goes_on_in_bounded_steps_and_misse
         assert steps == 6 and position(cursor) >= last
 
 
-async def test_who_follows_a_quiet_run_passes_what_others_did(engine, dispatcher, crowd, monkeypatch):
-    run_id = int(await dispatcher.runs.start(a_flow("a>b")))
-    await until_settled(dispatcher)
+async def test_who_follows_a_quiet_run_passes_what_others_did(engine, harness, crowd, monkeypatch):
+    run_id = int(await harness.runs.start(a_flow("a>b")))
+    await until_settled(harness)
     before = await run_events_after(engine.database, QUIET, run_id)
     last = await crowd(250)
     page = await run_events_after(engine.database, QUIET, run_id, before.cursor)
@@ -90,14 +90,14 @@ async def test_who_follows_a_quiet_run_passes_what_others_did(engine, dispatcher
 
 
 async def test_what_a_quiet_tenant_does_at_last_is_told_to_readers_who_stand_where_it_was_silent(
-    engine, dispatcher, crowd
+    engine, harness, crowd
 ):
     follower = Follower(engine.of(QUIET), QUIET, await event_tail(engine.database))
     stands = follower.cursor
     await crowd(10)
     await follower.look()
-    mine = await a_running_task(dispatcher)
-    await until_settled(dispatcher)
+    mine = await a_running_task(harness)
+    await until_settled(harness)
     await follower.look()
     assert follower.page.start == stands and mine.task_id.encode() in follower.page.told
     assert follower.page.end == follower.cursor

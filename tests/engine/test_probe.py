@@ -71,7 +71,7 @@ async def test_failures_in_a_row_make_it_unhealthy_and_one_answer_well_again(eng
     assert seen == [(True, 1), (True, 2), (False, 3), (True, 0)]
 
 
-async def test_a_worker_without_a_url_and_one_that_left_are_not_asked(engine, receiver, probe, dispatcher):
+async def test_a_worker_without_a_url_and_one_that_left_are_not_asked(engine, receiver, probe, harness):
     await registered(engine)
     gone = await offering(engine, receiver.url)
     await engine.database.fetch(

@@ -39,9 +39,9 @@ class Meeting:
 
 
 @asynccontextmanager
-async def meeting(dispatcher, first, second):
+async def meeting(harness, first, second):
     """Let `first` do its work in a transaction, and `second` run into it before that is committed."""
-    database, met = dispatcher.engine.database, Meeting()
+    database, met = harness.engine.database, Meeting()
     async with database.transaction() as session:
         await first(session)
         met.late = asyncio.ensure_future(second())
@@ -49,60 +49,60 @@ async def meeting(dispatcher, first, second):
     yield met
 
 
-def redriving(dispatcher, task_id):
+def redriving(harness, task_id):
     async def go(session):
-        assert await redrive_task(session, dispatcher.engine.catalog, 1, int(task_id), BY) is not None
+        assert await redrive_task(session, harness.engine.catalog, 1, int(task_id), BY) is not None
 
     return go
 
 
-def sweeping(dispatcher):
+def sweeping(harness):
     async def go():
-        return (await sweep_once(dispatcher.engine.database, dispatcher.engine.catalog)).count
+        return (await sweep_once(harness.engine.database, harness.engine.catalog)).count
 
     return go
 
 
-async def end_all(dispatcher):
+async def end_all(harness):
     """Let whatever goes come to an end, so that nothing is left to be out of step."""
-    while leases := await dispatcher.claim(10):
+    while leases := await harness.claim(10):
         for lease in leases:
-            await dispatcher.settle(lease, Completed(b"{}"))
+            await harness.settle(lease, Completed(b"{}"))
 
 
-async def half_a_diamond(dispatcher):
+async def half_a_diamond(harness):
     """A run whose one node failed while another runs."""
     flow = a_diamond()
-    run_id = await dispatcher.runs.start(flow)
-    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"{}"))
-    left, right = sorted(await dispatcher.claim(10), key=lambda lease: int(lease.task_id))
-    await dispatcher.settle(left, Failed(a.a_failure()))
+    run_id = await harness.runs.start(flow)
+    await harness.settle(await harness.claim_one(), Completed(b"{}"))
+    left, right = sorted(await harness.claim(10), key=lambda lease: int(lease.task_id))
+    await harness.settle(left, Failed(a.a_failure()))
     return run_id, left.task_id, right
 
 
-async def test_of_two_re_drives_that_meet_one_is_applied(dispatcher):
-    task_id = await a.a_failed_task(dispatcher)
-    second = lambda: dispatcher.redrive(task_id)  # noqa: E731
-    async with meeting(dispatcher, redriving(dispatcher, task_id), second) as met:
+async def test_of_two_re_drives_that_meet_one_is_applied(harness):
+    task_id = await a.a_failed_task(harness)
+    second = lambda: harness.redrive(task_id)  # noqa: E731
+    async with meeting(harness, redriving(harness, task_id), second) as met:
         refused = await met.answer()
     assert met.has_waited and isinstance(refused, Conflict) and "in status 'queued'" in refused.detail
-    seen = await dispatcher.task(task_id)
+    seen = await harness.task(task_id)
     assert (seen.state, seen.generation) == ("queued", 2)
-    assert [one.dispatches for one in await dispatcher.letters(task_id)] == [1]
+    assert [one.dispatches for one in await harness.letters(task_id)] == [1]
 
 
 @pytest.mark.parametrize(("verb", "has", "wants"), [("redrive", 0, 2), ("delete", 1, 2)])
-async def test_everybody_locks_letters_oldest_first(dispatcher, verb, has, wants):
+async def test_everybody_locks_letters_oldest_first(harness, verb, has, wants):
     """Who has an older letter gets a newer one, though another waits for what he has."""
-    again, _ = await a.a_failed_task(dispatcher), await a.a_failed_task(dispatcher)
-    await dispatcher.redrive(again)
-    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
-    database = dispatcher.engine.database
+    again, _ = await a.a_failed_task(harness), await a.a_failed_task(harness)
+    await harness.redrive(again)
+    await harness.settle(await harness.claim_one(), Failed(a.a_failure()))
+    database = harness.engine.database
     ids = await database.fetchval("select array_agg(dead_letter_id order by dead_letter_id) from holdfast.dead_letter")
-    [letter, _] = await dispatcher.letters(again)
+    [letter, _] = await harness.letters(again)
     acts = {
-        "redrive": lambda: dispatcher.redrive(again),
-        "delete": lambda: delete_group(dispatcher.engine, 1, letter.fingerprint, actor="ann", reason="gone"),
+        "redrive": lambda: harness.redrive(again),
+        "delete": lambda: delete_group(harness.engine, 1, letter.fingerprint, actor="ann", reason="gone"),
     }
     hold = "select from holdfast.dead_letter where dead_letter_id = $1 for update"
     async with database.transaction() as session:
@@ -113,116 +113,114 @@ async def test_everybody_locks_letters_oldest_first(dispatcher, verb, has, wants
     await late
 
 
-async def test_a_sweep_that_meets_a_re_drive_leaves_its_letter_to_it(dispatcher):
-    task_id = await a.a_failed_task(dispatcher)
-    [letter] = await dispatcher.letters(task_id)
-    await dispatcher.request(letter.fingerprint)
-    async with meeting(dispatcher, redriving(dispatcher, task_id), sweeping(dispatcher)) as met:
+async def test_a_sweep_that_meets_a_re_drive_leaves_its_letter_to_it(harness):
+    task_id = await a.a_failed_task(harness)
+    [letter] = await harness.letters(task_id)
+    await harness.request(letter.fingerprint)
+    async with meeting(harness, redriving(harness, task_id), sweeping(harness)) as met:
         assert await met.answer() == 0
-    assert (await dispatcher.task(task_id)).generation == 2
-    assert [one.dispatches for one in await dispatcher.letters(task_id)] == [1]
+    assert (await harness.task(task_id)).generation == 2
+    assert [one.dispatches for one in await harness.letters(task_id)] == [1]
 
 
-async def test_of_two_re_drives_of_a_run_that_meet_one_is_applied(dispatcher):
-    run_id, left, right = await half_a_diamond(dispatcher)
-    second = lambda: dispatcher.runs.retry(run_id)  # noqa: E731
-    async with meeting(dispatcher, redriving(dispatcher, left), second) as met:
+async def test_of_two_re_drives_of_a_run_that_meet_one_is_applied(harness):
+    run_id, left, right = await half_a_diamond(harness)
+    second = lambda: harness.runs.retry(run_id)  # noqa: E731
+    async with meeting(harness, redriving(harness, left), second) as met:
         refused = await met.answer()
     assert met.has_waited and isinstance(refused, Conflict)
-    assert [one.dispatches for one in await dispatcher.letters(left)] == [1]
-    await dispatcher.settle(right, Completed(b"{}"))
-    await end_all(dispatcher)
-    assert await dispatcher.runs.state(run_id) == "completed"
+    assert [one.dispatches for one in await harness.letters(left)] == [1]
+    await harness.settle(right, Completed(b"{}"))
+    await end_all(harness)
+    assert await harness.runs.state(run_id) == "completed"
 
 
 @pytest.mark.parametrize("comes_first", ["success", "redrive"])
-async def test_a_success_that_meets_a_re_drive_of_its_run_counts(dispatcher, comes_first):
+async def test_a_success_that_meets_a_re_drive_of_its_run_counts(harness, comes_first):
     """The node that completed keeps its output; the one that failed runs again; the end follows both."""
-    run_id, left, right = await half_a_diamond(dispatcher)
+    run_id, left, right = await half_a_diamond(harness)
     if comes_first == "success":
 
         async def first(session):
             reports = [report_of(right.claimed, Completed(b"{}"))]
-            await settle(session, dispatcher.engine.catalog, reports)
+            await settle(session, harness.engine.catalog, reports)
 
-        second = lambda: dispatcher.redrive(left)  # noqa: E731
+        second = lambda: harness.redrive(left)  # noqa: E731
     else:
-        first = redriving(dispatcher, left)
-        second = lambda: dispatcher.settle(right, Completed(b"{}"))  # noqa: E731
-    async with meeting(dispatcher, first, second) as met:
+        first = redriving(harness, left)
+        second = lambda: harness.settle(right, Completed(b"{}"))  # noqa: E731
+    async with meeting(harness, first, second) as met:
         assert not isinstance(await met.answer(), Exception)
     assert met.has_waited
-    nodes = await dispatcher.runs.nodes(run_id)
+    nodes = await harness.runs.nodes(run_id)
     assert (nodes["left"], nodes["right"], nodes["end"]) == ("queued", "completed", "blocked")
-    await end_all(dispatcher)
-    assert await dispatcher.runs.state(run_id) == "completed"
-    assert [one.state for one in await dispatcher.letters(left)] == ["resolved"]
+    await end_all(harness)
+    assert await harness.runs.state(run_id) == "completed"
+    assert [one.state for one in await harness.letters(left)] == ["resolved"]
 
 
 @pytest.mark.parametrize("dispatches", [1, 5])
-async def test_a_success_that_meets_the_sweep_resolves_its_letter(dispatcher, dispatches):
+async def test_a_success_that_meets_the_sweep_resolves_its_letter(harness, dispatches):
     """Also one that the sweep is about to park: a success resolves all letters of its task."""
-    task_id = await a.a_failed_task(dispatcher)
-    await dispatcher.redrive(task_id)
-    await dispatcher.engine.database.fetch(
+    task_id = await a.a_failed_task(harness)
+    await harness.redrive(task_id)
+    await harness.engine.database.fetch(
         "update holdfast.dead_letter set dispatches = $1, wants_sweep = true", dispatches
     )
-    lease = await dispatcher.claim_one()
+    lease = await harness.claim_one()
 
     async def first(session):
-        await settle(session, dispatcher.engine.catalog, [report_of(lease.claimed, Completed(b"1"))])
+        await settle(session, harness.engine.catalog, [report_of(lease.claimed, Completed(b"1"))])
 
-    async with meeting(dispatcher, first, sweeping(dispatcher)) as met:
+    async with meeting(harness, first, sweeping(harness)) as met:
         assert await met.answer() == 0
-    seen = await dispatcher.task(task_id)
+    seen = await harness.task(task_id)
     assert (seen.state, seen.generation) == ("completed", 2)
-    assert [(one.state, one.disposition) for one in await dispatcher.letters(task_id)] == [
-        ("resolved", "retry_succeeded")
-    ]
+    assert [(one.state, one.disposition) for one in await harness.letters(task_id)] == [("resolved", "retry_succeeded")]
 
 
-async def test_a_cancel_that_meets_a_re_drive_finds_the_task_as_it_was(dispatcher):
-    task_id = await a.a_failed_task(dispatcher)
-    second = lambda: dispatcher.cancel(task_id)  # noqa: E731
-    async with meeting(dispatcher, redriving(dispatcher, task_id), second) as met:
+async def test_a_cancel_that_meets_a_re_drive_finds_the_task_as_it_was(harness):
+    task_id = await a.a_failed_task(harness)
+    second = lambda: harness.cancel(task_id)  # noqa: E731
+    async with meeting(harness, redriving(harness, task_id), second) as met:
         await met.answer()
-    assert (await dispatcher.task(task_id)).state == "queued"
-    assert await dispatcher.cancel(task_id) == "canceled"
-    assert (await dispatcher.task(task_id)).generation == 2
+    assert (await harness.task(task_id)).state == "queued"
+    assert await harness.cancel(task_id) == "canceled"
+    assert (await harness.task(task_id)).generation == 2
 
 
-async def test_a_re_drive_that_meets_a_cancel_of_the_new_attempt_is_refused(dispatcher):
-    task_id = await a.a_failed_task(dispatcher)
-    await dispatcher.redrive(task_id)
+async def test_a_re_drive_that_meets_a_cancel_of_the_new_attempt_is_refused(harness):
+    task_id = await a.a_failed_task(harness)
+    await harness.redrive(task_id)
 
     async def first(session):
-        catalog = dispatcher.engine.catalog
+        catalog = harness.engine.catalog
         await cancel_in(session, catalog, 1, [int(task_id)], grace_seconds=1, reason="", actor="ann")
 
-    async with meeting(dispatcher, first, lambda: dispatcher.redrive(task_id)) as met:
+    async with meeting(harness, first, lambda: harness.redrive(task_id)) as met:
         assert isinstance(await met.answer(), Conflict)
-    seen = await dispatcher.task(task_id)
+    seen = await harness.task(task_id)
     assert (seen.state, seen.generation) == ("canceled", 2)
 
 
 @pytest.mark.parametrize("comes_first", ["cancel", "redrive"])
-async def test_a_run_that_is_canceled_and_re_driven_at_once_is_canceled(dispatcher, comes_first):
-    run_id, left, right = await half_a_diamond(dispatcher)
+async def test_a_run_that_is_canceled_and_re_driven_at_once_is_canceled(harness, comes_first):
+    run_id, left, right = await half_a_diamond(harness)
 
     async def canceling(session):
-        await cancel_run_in(session, dispatcher.engine.catalog, 1, int(run_id), actor="ann", reason="")
+        await cancel_run_in(session, harness.engine.catalog, 1, int(run_id), actor="ann", reason="")
 
     if comes_first == "cancel":
-        first, second = canceling, lambda: dispatcher.redrive(left)
+        first, second = canceling, lambda: harness.redrive(left)
     else:
-        first, second = redriving(dispatcher, left), lambda: dispatcher.runs.cancel(run_id)
-    async with meeting(dispatcher, first, second) as met:
+        first, second = redriving(harness, left), lambda: harness.runs.cancel(run_id)
+    async with meeting(harness, first, second) as met:
         answer = await met.answer()
     assert met.has_waited
     if comes_first == "cancel":
         assert isinstance(answer, Conflict) and answer.code == "execution_not_retryable"
-        assert [one.state for one in await dispatcher.letters(left)] == ["open"]
-    await dispatcher.runs.repair_once()
-    await dispatcher.settle(right, Completed(b"{}"))
-    await dispatcher.runs.repair_once()
-    assert await dispatcher.runs.state(run_id) == "canceled"
+        assert [one.state for one in await harness.letters(left)] == ["open"]
+    await harness.runs.repair_once()
+    await harness.settle(right, Completed(b"{}"))
+    await harness.runs.repair_once()
+    assert await harness.runs.state(run_id) == "canceled"

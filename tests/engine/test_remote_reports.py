@@ -21,9 +21,9 @@ def holdfast_settings():
 
 
 @pytest.mark.parametrize("way", ["exchange", "complete"])
-async def test_a_report_that_is_undone_and_repeated_keeps_its_notes_once(dispatcher, engine, way):
-    run = await dispatcher.runs.start(a_diamond())
-    [lease] = await dispatcher.claim(1)
+async def test_a_report_that_is_undone_and_repeated_keeps_its_notes_once(harness, engine, way):
+    run = await harness.runs.start(a_diamond())
+    [lease] = await harness.claim(1)
     done = CompletedReport(
         task_id=lease.claimed.task_id,
         attempt=lease.attempt,
@@ -47,4 +47,4 @@ async def test_a_report_that_is_undone_and_repeated_keeps_its_notes_once(dispatc
         for _ in range(2):
             await report()
     assert await engine.database.fetchval("select count(*) from holdfast.note") == 1
-    await finish(dispatcher)
+    await finish(harness)

@@ -24,7 +24,7 @@ from holdfast.engine.webhooks.deliver import LEASE_SECONDS, Deliveries, deliver_
 from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded, is_possible
 from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_running_task
 
 TENANT = 1
@@ -48,23 +48,23 @@ def spy(monkeypatch):
 
 
 @pytest.fixture
-def deliver(engine, clock, dispatcher):
+def deliver(engine, clock, harness):
     """One pass, a moment after the last one, once what happened is settled."""
 
     async def run(by=engine):
         await clock.advance(seconds=1)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         return await deliver_webhooks_once(by, NO_NETWORK)
 
     return run
 
 
 @pytest.fixture
-def hook(engine, dispatcher):
+def hook(engine, harness):
     """Add a webhook for the reporter."""
 
     async def add(name="hook", tenant_id=TENANT, **wanted):
-        await until_settled(dispatcher)
+        await until_settled(harness)
         return await add_webhook(engine, tenant_id, name, URL, actor="anna", **wanted)
 
     return add
@@ -75,10 +75,10 @@ async def shown(engine, name="hook"):
 
 
 async def test_events_are_reported_in_order_and_once_with_all_that_a_webhook_is_sent(
-    engine, dispatcher, spy, hook, deliver
+    engine, harness, spy, hook, deliver
 ):
     await hook()
-    task_id = await a_completed_task(dispatcher)
+    task_id = await a_completed_task(harness)
     await deliver()
     await deliver()
     assert spy.kinds == ["task.started", "task.completed"]
@@ -102,30 +102,30 @@ async def test_events_are_reported_in_order_and_once_with_all_that_a_webhook_is_
     assert (view.delivered, position(view.cursor) >= position(second.cursor)) == (2, True)
 
 
-async def test_its_body_is_what_a_url_is_sent_byte_for_byte(engine, dispatcher, spy, hook, clock):
+async def test_its_body_is_what_a_url_is_sent_byte_for_byte(engine, harness, spy, hook, clock):
     guarded = Guarded(EgressRules.of(engine.settings.egress))
     async with receiving() as receiver:
         await hook()
         await add_webhook(engine, TENANT, "url", receiver.url, actor="anna")
-        await a_completed_task(dispatcher)
+        await a_completed_task(harness)
         await clock.advance(seconds=1)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         await deliver_webhooks_once(engine, guarded)
     await guarded.close()
     sent = [(asked.headers["webhook-id"], asked.body) for asked in receiver.asked]
     assert sent == [(event.delivery_id, event.body) for event in spy.told] and len(sent) == 2
 
 
-async def test_a_reporter_gets_what_was_asked_for(dispatcher, spy, hook, deliver):
+async def test_a_reporter_gets_what_was_asked_for(harness, spy, hook, deliver):
     await hook(kinds=["task.failed"], actions=["shop.charge"])
-    await a_failed_task(dispatcher)
+    await a_failed_task(harness)
     await deliver()
     assert spy.kinds == ["task.failed"]
 
 
-async def test_events_about_no_task_have_no_id(engine, dispatcher, spy, hook, deliver):
+async def test_events_about_no_task_have_no_id(engine, harness, spy, hook, deliver):
     await hook(kinds=["queue.paused"])
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await pause_queue(engine, TENANT, "default", actor="anna", reason="lunch")
     await deliver()
     [event] = spy.told
@@ -135,7 +135,7 @@ async def test_events_about_no_task_have_no_id(engine, dispatcher, spy, hook, de
 @pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_wherever_a_process_dies_every_event_is_reported_in_order_and_repeats_keep_their_id(
-    engine, dispatcher, spy, hook, clock, moment
+    engine, harness, spy, hook, clock, moment
 ):
     def reported():
         found = [(event.delivery_id, event.kind) for event in spy.told]
@@ -143,14 +143,14 @@ async def test_wherever_a_process_dies_every_event_is_reported_in_order_and_repe
         return found
 
     await hook()
-    await check_wherever_it_dies(engine, dispatcher, clock, moment, NO_NETWORK, reported)
+    await check_wherever_it_dies(engine, harness, clock, moment, NO_NETWORK, reported)
 
 
 async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_event(
-    engine, dispatcher, spy, hook, deliver, clock
+    engine, harness, spy, hook, deliver, clock
 ):
     await hook()
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     ours = asyncio.get_running_loop()
 
     async def sleep_through_the_lease():
@@ -168,14 +168,14 @@ async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_e
 
 
 async def test_one_that_fails_is_tried_again_then_paused_with_its_reason_and_resumes_where_it_stopped(
-    engine, dispatcher, spy, hook, deliver, clock
+    engine, harness, spy, hook, deliver, clock
 ):
     async def refuse(_event):
         raise ConnectionError("amqp://user:hunter2@broker")
 
     await hook()
     spy.does = refuse
-    await a_completed_task(dispatcher)
+    await a_completed_task(harness)
     await deliver()
     view = await shown(engine)
     assert (view.state, view.failures, view.last_error) == ("retrying", 1, "its report() raised ConnectionError")
@@ -184,7 +184,7 @@ async def test_one_that_fails_is_tried_again_then_paused_with_its_reason_and_res
         await deliver()
     view = await shown(engine)
     assert (view.state, spy.kinds) == ("paused", ["task.started"] * 3)
-    assert view.paused_reason == "3 deliveries in a row failed; at last its report() raised ConnectionError."
+    assert view.paused_reason == "3 consecutive deliveries failed; the last one: its report() raised ConnectionError."
     assert "hunter2" not in f"{view} {await list_audit(engine.database, TENANT)}"
     spy.does = None
     await resume_webhook(engine, TENANT, "hook", actor="anna", reason="mended")
@@ -193,19 +193,19 @@ async def test_one_that_fails_is_tried_again_then_paused_with_its_reason_and_res
     assert len({event.delivery_id for event in spy.told}) == 2
 
 
-async def test_other_tenants_events_never_reach_it(engine, dispatcher, spy, hook, deliver):
+async def test_other_tenants_events_never_reach_it(engine, harness, spy, hook, deliver):
     acme = await create_tenant(engine.database, "acme", actor="anna", reason="new")
     await hook(tenant_id=acme.tenant_id)
-    at_acme = Dispatcher(engine.of(acme.tenant_id))
-    ours = await a_completed_task(dispatcher)
+    at_acme = EngineHarness(engine.of(acme.tenant_id))
+    ours = await a_completed_task(harness)
     theirs = await a_completed_task(at_acme)
     await deliver()
     assert [(event.task_id, event.tenant) for event in spy.told] == [(theirs, "acme")] * 2 and ours != theirs
 
 
-async def test_one_that_is_not_allowed_in_a_process_is_left_to_others(engine, dispatcher, spy, hook, deliver, clock):
+async def test_one_that_is_not_allowed_in_a_process_is_left_to_others(engine, harness, spy, hook, deliver, clock):
     await hook()
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     strict = replace(engine.settings, webhooks=replace(engine.settings.webhooks, reporters=("other:reporter",)))
     async with Engine(engine.database.url, strict) as without:
         for _ in range(5):
@@ -213,7 +213,7 @@ async def test_one_that_is_not_allowed_in_a_process_is_left_to_others(engine, di
             await clock.advance(seconds=60)
     view = await shown(engine)
     assert (spy.made, view.failures, view.paused_at) == (0, 0, None)
-    assert view.last_error == f"The reporter {REFERENCE} may not be used here."
+    assert view.last_error == f"The reporter {REFERENCE} is not allowed here."
     await deliver()
     assert (spy.kinds, (await shown(engine)).last_error) == (["task.started"], None)
 
@@ -228,13 +228,13 @@ async def test_one_that_is_not_allowed_in_a_process_is_left_to_others(engine, di
     ],
 )
 async def test_one_that_cannot_be_imported_is_left_to_others(
-    engine, dispatcher, hook, deliver, monkeypatch, tmp_path, text, why
+    engine, harness, hook, deliver, monkeypatch, tmp_path, text, why
 ):
     monkeypatch.syspath_prepend(str(tmp_path))
     if text is not None:
         (tmp_path / "shop_events.py").write_text(text)
     await hook()
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     done = await deliver()
     sys.modules.pop("shop_events", None)
     view = await shown(engine)
@@ -242,14 +242,14 @@ async def test_one_that_cannot_be_imported_is_left_to_others(
     assert view.last_error == f"The reporter {REFERENCE} cannot be imported here: {why}."
 
 
-async def test_a_process_makes_one_for_all_its_webhooks_and_closes_it(engine, dispatcher, spy, hook, clock):
+async def test_a_process_makes_one_for_all_its_webhooks_and_closes_it(engine, harness, spy, hook, clock):
     await hook("one")
     await hook("two")
     deliveries = Deliveries(engine, NO_NETWORK)
     for _ in range(2):
-        await a_running_task(dispatcher)
+        await a_running_task(harness)
         await clock.advance(seconds=1)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         await deliveries.begin()
         await deliveries.settled()
     assert (spy.made, spy.closed, spy.kinds) == (1, 0, ["task.started"] * 4)
@@ -270,18 +270,18 @@ def no_httpcore(monkeypatch):
 
 
 async def test_without_what_asks_urls_reporters_are_served_and_urls_left_to_others(
-    engine, dispatcher, spy, hook, deliver, no_httpcore
+    engine, harness, spy, hook, deliver, no_httpcore
 ):
     await hook()
     await add_webhook(engine, TENANT, "url", "http://127.0.0.1:9/", actor="anna")
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     done = await deliver()
     assert (done.webhooks, done.failed, spy.kinds) == (1, 0, ["task.started"])
     view = await shown(engine, "url")
     assert (view.state, view.last_error) == ("active", None)
 
 
-async def test_the_loops_report_also_without_what_asks_urls(engine, dispatcher, spy, hook, no_httpcore):
+async def test_the_loops_report_also_without_what_asks_urls(engine, harness, spy, hook, no_httpcore):
     await hook()
     ours, arrived = asyncio.get_running_loop(), asyncio.Event()
 
@@ -291,7 +291,7 @@ async def test_the_loops_report_also_without_what_asks_urls(engine, dispatcher, 
     spy.does = note
     loops = asyncio.create_task(Loops(engine).run())
     try:
-        await a_running_task(dispatcher)
+        await a_running_task(harness)
         async with asyncio.timeout(20):
             await arrived.wait()
     finally:

@@ -45,12 +45,12 @@ async def hasty(engine):
 
 
 @pytest.fixture
-def deliver(deliveries, clock, dispatcher):
+def deliver(deliveries, clock, harness):
     """One pass of a process, past any backoff."""
 
     async def run(by=deliveries):
         await clock.advance(seconds=60)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         await by.begin()
         return await by.settled()
 
@@ -58,11 +58,11 @@ def deliver(deliveries, clock, dispatcher):
 
 
 @pytest.fixture
-async def an_event(engine, dispatcher):
+async def an_event(engine, harness):
     """A webhook for the reporter, and something to tell it."""
-    await until_settled(dispatcher)
+    await until_settled(harness)
     await add_webhook(engine, TENANT, "hook", URL, actor="anna")
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
 
 
 async def fared(engine):

@@ -92,7 +92,7 @@ async def test_what_names_no_factory_is_refused_everywhere(local, trap, referenc
     assert await list_webhooks(local.database, TENANT) == []
 
 
-async def test_one_that_is_not_allowed_any_more_is_neither_tried_nor_imported(engine, local, trap, dispatcher):
+async def test_one_that_is_not_allowed_any_more_is_neither_tried_nor_imported(engine, local, trap, harness):
     await add_webhook(local, TENANT, "hook", "reporter:shop_trap:reporter", actor="anna")
     with pytest.raises(Invalid) as refused:
         await try_webhook(engine, TENANT, "hook", actor="anna")

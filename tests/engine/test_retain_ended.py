@@ -21,161 +21,161 @@ from holdfast.testing import factories as a
 WHO = {"actor": "ann", "reason": "known"}
 
 
-async def later(dispatcher, clock, *, days=31):
+async def later(harness, clock, *, days=31):
     """The block of what is there is over, and so long ago."""
     await clock.advance("1d")
-    await begin_today(dispatcher.engine.database)
+    await begin_today(harness.engine.database)
     await clock.advance(f"{days}d")
 
 
-async def retain(dispatcher):
-    return (await retain_once(dispatcher.engine.database, days=30)).dropped
+async def retain(harness):
+    return (await retain_once(harness.engine.database, days=30)).dropped
 
 
-async def is_gone(dispatcher, task_id):
+async def is_gone(harness, task_id):
     """Everything of it, and nothing is broken."""
     with pytest.raises(NotFound):
-        await dispatcher.task(task_id)
+        await harness.task(task_id)
     rows = "select count(*) from holdfast.{} where task_id = $1"
     tables = ("ended", "dead_letter", "failure", "body")
-    return [await dispatcher.engine.database.fetchval(rows.format(one), int(task_id)) for one in tables] == [0] * 4
+    return [await harness.engine.database.fetchval(rows.format(one), int(task_id)) for one in tables] == [0] * 4
 
 
-async def test_a_canceled_task_goes_with_its_block(dispatcher, clock):
-    task_id, completed = await a.a_canceled_task(dispatcher), await a.a_completed_task(dispatcher)
-    await later(dispatcher, clock)
-    assert await retain(dispatcher) >= 1
-    assert await is_gone(dispatcher, task_id) and await is_gone(dispatcher, completed)
+async def test_a_canceled_task_goes_with_its_block(harness, clock):
+    task_id, completed = await a.a_canceled_task(harness), await a.a_completed_task(harness)
+    await later(harness, clock)
+    assert await retain(harness) >= 1
+    assert await is_gone(harness, task_id) and await is_gone(harness, completed)
 
 
-async def test_a_failure_that_somebody_dealt_with_goes_with_its_block(dispatcher, clock):
-    task_id = await a.a_failed_task(dispatcher)
-    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
-    await later(dispatcher, clock)
-    assert await retain(dispatcher) >= 1
-    assert await is_gone(dispatcher, task_id)
+async def test_a_failure_that_somebody_dealt_with_goes_with_its_block(harness, clock):
+    task_id = await a.a_failed_task(harness)
+    await resolve(harness.engine, 1, task_id=int(task_id), **WHO)
+    await later(harness, clock)
+    assert await retain(harness) >= 1
+    assert await is_gone(harness, task_id)
 
 
-async def test_a_failure_that_was_left_is_kept_until_somebody_deletes_it(dispatcher, clock):
+async def test_a_failure_that_was_left_is_kept_until_somebody_deletes_it(harness, clock):
     """Ignored by hand or parked by the engine: it failed, and nobody said that it is not needed."""
-    task_id = await a.a_failed_task(dispatcher)
-    await ignore(dispatcher.engine, 1, task_id=int(task_id), **WHO)
-    await later(dispatcher, clock, days=365)
-    assert await retain(dispatcher) == 0
-    assert (await dispatcher.task(task_id)).state == "failed"
-    await delete_task(dispatcher.engine, 1, int(task_id), **WHO)
-    assert await retain(dispatcher) >= 1
-    assert await is_gone(dispatcher, task_id)
+    task_id = await a.a_failed_task(harness)
+    await ignore(harness.engine, 1, task_id=int(task_id), **WHO)
+    await later(harness, clock, days=365)
+    assert await retain(harness) == 0
+    assert (await harness.task(task_id)).state == "failed"
+    await delete_task(harness.engine, 1, int(task_id), **WHO)
+    assert await retain(harness) >= 1
+    assert await is_gone(harness, task_id)
 
 
-async def test_a_failure_stays_as_long_after_somebody_dealt_with_it_as_history_is_kept(dispatcher, clock):
-    task_id = await a.a_failed_task(dispatcher)
-    await later(dispatcher, clock, days=365)
-    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
-    await retain(dispatcher)
-    assert (await dispatcher.task(task_id)).state == "failed"
-    await later(dispatcher, clock)
-    await retain(dispatcher)
-    assert await is_gone(dispatcher, task_id)
+async def test_a_failure_stays_as_long_after_somebody_dealt_with_it_as_history_is_kept(harness, clock):
+    task_id = await a.a_failed_task(harness)
+    await later(harness, clock, days=365)
+    await resolve(harness.engine, 1, task_id=int(task_id), **WHO)
+    await retain(harness)
+    assert (await harness.task(task_id)).state == "failed"
+    await later(harness, clock)
+    await retain(harness)
+    assert await is_gone(harness, task_id)
 
 
-async def test_one_failure_that_nobody_dealt_with_keeps_no_other(dispatcher, clock):
-    open_, left = await a.a_failed_task(dispatcher), await a.a_failed_task(dispatcher)
-    await resolve(dispatcher.engine, 1, task_id=int(left), **WHO)
-    await later(dispatcher, clock, days=365)
-    await retain(dispatcher)
-    assert (await dispatcher.task(open_)).state == "failed" and len(await dispatcher.letters(open_)) == 1
-    assert await is_gone(dispatcher, left)
+async def test_one_failure_that_nobody_dealt_with_keeps_no_other(harness, clock):
+    open_, left = await a.a_failed_task(harness), await a.a_failed_task(harness)
+    await resolve(harness.engine, 1, task_id=int(left), **WHO)
+    await later(harness, clock, days=365)
+    await retain(harness)
+    assert (await harness.task(open_)).state == "failed" and len(await harness.letters(open_)) == 1
+    assert await is_gone(harness, left)
 
 
-async def test_a_failure_that_wanted_no_letter_is_kept(dispatcher, clock):
-    task_id = await a.a_failed_task(dispatcher)
-    database = dispatcher.engine.database
+async def test_a_failure_that_wanted_no_letter_is_kept(harness, clock):
+    task_id = await a.a_failed_task(harness)
+    database = harness.engine.database
     await database.fetch("delete from holdfast.dead_letter")
     await database.fetch("update holdfast.ended set has_letter = false")
-    await later(dispatcher, clock, days=365)
-    await retain(dispatcher)
-    assert (await dispatcher.task(task_id)).state == "failed"
+    await later(harness, clock, days=365)
+    await retain(harness)
+    assert (await harness.task(task_id)).state == "failed"
 
 
-async def test_a_canceled_run_and_one_that_failed_and_was_dealt_with_go_with_their_block(dispatcher, clock):
-    canceled = await dispatcher.runs.start(a_flow("a>b"))
-    await dispatcher.runs.cancel(canceled)
-    failed = await dispatcher.runs.start(a_flow("a>b"))
-    lease = await dispatcher.claim_one()
-    await dispatcher.settle(lease, Failed(a.a_failure()))
-    await later(dispatcher, clock)
-    assert await retain(dispatcher) == 0
-    await resolve(dispatcher.engine, 1, task_id=int(lease.task_id), **WHO)
-    await later(dispatcher, clock)
-    assert await retain(dispatcher) >= 1
-    rows = await dispatcher.engine.database.fetchval("select count(*) from holdfast.run")
-    assert rows == 0 and await is_gone(dispatcher, lease.task_id) and failed != canceled
+async def test_a_canceled_run_and_one_that_failed_and_was_dealt_with_go_with_their_block(harness, clock):
+    canceled = await harness.runs.start(a_flow("a>b"))
+    await harness.runs.cancel(canceled)
+    failed = await harness.runs.start(a_flow("a>b"))
+    lease = await harness.claim_one()
+    await harness.settle(lease, Failed(a.a_failure()))
+    await later(harness, clock)
+    assert await retain(harness) == 0
+    await resolve(harness.engine, 1, task_id=int(lease.task_id), **WHO)
+    await later(harness, clock)
+    assert await retain(harness) >= 1
+    rows = await harness.engine.database.fetchval("select count(*) from holdfast.run")
+    assert rows == 0 and await is_gone(harness, lease.task_id) and failed != canceled
 
 
-async def test_items_of_a_later_block_stay_as_long_as_their_run(dispatcher, clock):
+async def test_items_of_a_later_block_stay_as_long_as_their_run(harness, clock):
     """A failure of its day keeps neither."""
-    failed = await a.a_failed_task(dispatcher)
-    run = await dispatcher.runs.start(a_map())
-    await later(dispatcher, clock, days=0)
-    await step(dispatcher, outputs={0: {"all": [1, 2]}})
-    await step(dispatcher, outputs={1: 5})
-    await finish(dispatcher)
-    await later(dispatcher, clock, days=20)
-    await retain(dispatcher)
-    await dispatcher.runs.retry(run, only="gather")
-    await later(dispatcher, clock, days=40)
-    await retain(dispatcher)
-    assert await step(dispatcher) == [{"results": [5, 5]}]
-    await later(dispatcher, clock, days=40)
-    await retain(dispatcher)
-    assert await dispatcher.engine.database.fetchval("select count(*) from holdfast.attempt") == 0
-    assert (await dispatcher.task(failed)).state == "failed"
+    failed = await a.a_failed_task(harness)
+    run = await harness.runs.start(a_map())
+    await later(harness, clock, days=0)
+    await step(harness, outputs={0: {"all": [1, 2]}})
+    await step(harness, outputs={1: 5})
+    await finish(harness)
+    await later(harness, clock, days=20)
+    await retain(harness)
+    await harness.runs.retry(run, only="gather")
+    await later(harness, clock, days=40)
+    await retain(harness)
+    assert await step(harness) == [{"results": [5, 5]}]
+    await later(harness, clock, days=40)
+    await retain(harness)
+    assert await harness.engine.database.fetchval("select count(*) from holdfast.attempt") == 0
+    assert (await harness.task(failed)).state == "failed"
 
 
-async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):
+async def test_a_task_that_is_run_again_in_that_moment_keeps_its_block(harness, clock):
     """The re-drive took the end away, and had not committed when the block was looked at."""
-    task_id = await a.a_failed_task(dispatcher, input={"order": 7})
-    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
-    await later(dispatcher, clock)
-    database = dispatcher.engine.database
+    task_id = await a.a_failed_task(harness, input={"order": 7})
+    await resolve(harness.engine, 1, task_id=int(task_id), **WHO)
+    await later(harness, clock)
+    database = harness.engine.database
     async with database.transaction() as session:
         from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, redrive_task
 
-        await redrive_task(session, dispatcher.engine.catalog, 1, int(task_id), RequeueRequest("ann", "fixed"))
+        await redrive_task(session, harness.engine.catalog, 1, int(task_id), RequeueRequest("ann", "fixed"))
         dropping = asyncio.ensure_future(drop_old(database, days=30))
         await waits(database, dropping)
     assert await dropping == 0
-    lease = await dispatcher.claim_one()
+    lease = await harness.claim_one()
     assert lease.claimed.input == b'{"order":7}'
-    await dispatcher.settle(lease, Completed(b"1"))
+    await harness.settle(lease, Completed(b"1"))
 
 
-async def test_a_completed_run_that_is_run_again_in_that_moment_keeps_its_block(dispatcher, clock):
-    run_id = await dispatcher.runs.start(a_flow("a>b"))
-    await end_all(dispatcher)
-    await later(dispatcher, clock)
-    engine = dispatcher.engine
+async def test_a_completed_run_that_is_run_again_in_that_moment_keeps_its_block(harness, clock):
+    run_id = await harness.runs.start(a_flow("a>b"))
+    await end_all(harness)
+    await later(harness, clock)
+    engine = harness.engine
 
     async def retry(session):
         await redrive_run(session, engine.catalog, 1, int(run_id), actor="ann", reason="again", only="a")
 
-    async with meeting(dispatcher, retry, lambda: drop_old(engine.database, days=30)) as met:
+    async with meeting(harness, retry, lambda: drop_old(engine.database, days=30)) as met:
         assert (await met.answer(), met.has_waited) == (0, True)
-    await end_all(dispatcher)
-    assert await dispatcher.runs.state(run_id) == "completed"
+    await end_all(harness)
+    assert await harness.runs.state(run_id) == "completed"
     assert await drop_old(engine.database, days=30) == 0
-    await later(dispatcher, clock)
+    await later(harness, clock)
     assert await drop_old(engine.database, days=30) >= 1
 
 
-async def test_what_is_being_dropped_cannot_be_run_again(dispatcher, clock):
-    task_id = await a.a_failed_task(dispatcher)
-    await resolve(dispatcher.engine, 1, task_id=int(task_id), **WHO)
-    await later(dispatcher, clock)
+async def test_what_is_being_dropped_cannot_be_run_again(harness, clock):
+    task_id = await a.a_failed_task(harness)
+    await resolve(harness.engine, 1, task_id=int(task_id), **WHO)
+    await later(harness, clock)
     answers = await asyncio.gather(
-        drop_old(dispatcher.engine.database, days=30),
-        redrive(dispatcher.engine, 1, int(task_id), **WHO),
+        drop_old(harness.engine.database, days=30),
+        redrive(harness.engine, 1, int(task_id), **WHO),
         return_exceptions=True,
     )
     dropped, again = answers

@@ -9,69 +9,69 @@ from tests.engine.slots import HOUR, fates, finish, frozen, until_slot  # noqa: 
 from holdfast.errors import Conflict, Invalid, NotFound
 
 
-async def test_a_pause_skips_slots_with_its_reason_and_resuming_catches_up_with_nothing(dispatcher, clock):
-    await dispatcher.schedules.keep(missed="all", overlap="allow")
-    assert await dispatcher.schedules.pause(actor="ann", reason="a migration")
-    assert not await dispatcher.schedules.pause(actor="bob", reason="another")
-    await until_slot(dispatcher, clock)
-    assert await dispatcher.schedule_once() == 0
-    await until_slot(dispatcher, clock, late_seconds=HOUR)
-    assert await dispatcher.schedules.resume(actor="ann")
-    assert await dispatcher.schedule_once() == 0
-    assert [(slot.cause, slot.reason) for slot in await dispatcher.schedules.slots()] == [
+async def test_a_pause_skips_slots_with_its_reason_and_resuming_catches_up_with_nothing(harness, clock):
+    await harness.schedules.keep(missed="all", overlap="allow")
+    assert await harness.schedules.pause(actor="ann", reason="a migration")
+    assert not await harness.schedules.pause(actor="bob", reason="another")
+    await until_slot(harness, clock)
+    assert await harness.schedule_once() == 0
+    await until_slot(harness, clock, late_seconds=HOUR)
+    assert await harness.schedules.resume(actor="ann")
+    assert await harness.schedule_once() == 0
+    assert [(slot.cause, slot.reason) for slot in await harness.schedules.slots()] == [
         ("paused", "Paused by ann: a migration.")
     ] * 3
-    assert not await dispatcher.schedules.resume()
-    await until_slot(dispatcher, clock)
-    assert await dispatcher.schedule_once() == 1
+    assert not await harness.schedules.resume()
+    await until_slot(harness, clock)
+    assert await harness.schedule_once() == 1
 
 
-async def test_what_waits_stays_where_it_is_during_a_pause(dispatcher, clock):
-    await dispatcher.schedules.keep(overlap="queue")
+async def test_what_waits_stays_where_it_is_during_a_pause(harness, clock):
+    await harness.schedules.keep(overlap="queue")
     for _ in range(2):
-        await until_slot(dispatcher, clock)
-        await dispatcher.schedule_once()
-    await dispatcher.schedules.pause()
-    await finish(dispatcher)
+        await until_slot(harness, clock)
+        await harness.schedule_once()
+    await harness.schedules.pause()
+    await finish(harness)
     await clock.advance(seconds=5)
-    assert await dispatcher.schedule_once() == 0
-    await dispatcher.schedules.resume()
-    assert await dispatcher.schedule_once() == 1
+    assert await harness.schedule_once() == 0
+    await harness.schedules.resume()
+    assert await harness.schedule_once() == 1
 
 
-async def test_firing_by_hand_is_recorded_as_such_and_works_during_a_pause(dispatcher, clock):
-    await dispatcher.schedules.keep()
-    await dispatcher.schedules.pause()
-    fired = await dispatcher.schedules.fire(actor="ann", reason="to see it")
-    (slot,) = await dispatcher.schedules.slots()
+async def test_firing_by_hand_is_recorded_as_such_and_works_during_a_pause(harness, clock):
+    await harness.schedules.keep()
+    await harness.schedules.pause()
+    fired = await harness.schedules.fire(actor="ann", reason="to see it")
+    (slot,) = await harness.schedules.slots()
     assert (fired.state, fired.task_id) == ("fired", slot.task_id)
     assert (slot.cause, slot.by, slot.reason) == ("by_hand", "ann", "to see it")
     with pytest.raises(Conflict) as refused:
-        await dispatcher.schedules.fire()
+        await harness.schedules.fire()
     assert refused.value.code == "schedule_overlap" and fired.task_id in refused.value.detail
-    assert len(await dispatcher.schedules.slots()) == 1
+    assert len(await harness.schedules.slots()) == 1
 
 
-async def test_firing_by_hand_waits_or_replaces_as_the_policy_says(dispatcher, clock):
+async def test_firing_by_hand_waits_or_replaces_as_the_policy_says(harness, clock):
     for overlap, first_outcome in (("queue", "queued"), ("replace", "canceled")):
-        await dispatcher.schedules.keep(overlap, overlap=overlap)
-        await dispatcher.schedules.fire(overlap)
+        await harness.schedules.keep(overlap, overlap=overlap)
+        await harness.schedules.fire(overlap)
         await clock.advance(seconds=1)
-        assert (await dispatcher.schedules.fire(overlap)).state == "waiting"
-        first, second = await dispatcher.schedules.slots(overlap)
+        assert (await harness.schedules.fire(overlap)).state == "waiting"
+        first, second = await harness.schedules.slots(overlap)
         assert (first.outcome, second.state) == (first_outcome, "waiting")
-        await dispatcher.schedule_once()
-        assert (await dispatcher.schedules.slots(overlap))[1].state == ("waiting" if overlap == "queue" else "fired")
+        await harness.schedule_once()
+        assert (await harness.schedules.slots(overlap))[1].state == ("waiting" if overlap == "queue" else "fired")
 
 
-async def test_a_deleted_schedule_is_gone_and_what_it_fired_stays(dispatcher, clock):
-    await dispatcher.schedules.keep()
-    await until_slot(dispatcher, clock)
-    await dispatcher.schedule_once()
-    (slot,) = await dispatcher.schedules.slots()
-    await dispatcher.schedules.delete()
-    assert (await dispatcher.task(slot.task_id)).state == "queued"
-    for verb in (dispatcher.schedules.view, dispatcher.schedules.delete, dispatcher.schedules.fire):
+async def test_a_deleted_schedule_is_gone_and_what_it_fired_stays(harness, clock):
+    await harness.schedules.keep()
+    await until_slot(harness, clock)
+    await harness.schedule_once()
+    (slot,) = await harness.schedules.slots()
+    await harness.schedules.delete()
+    assert (await harness.task(slot.task_id)).state == "queued"
+    for verb in (harness.schedules.view, harness.schedules.delete, harness.schedules.fire):
         with pytest.raises(NotFound) as missing:
             await verb()
         assert missing.value.code == "schedule_not_found"
@@ -95,15 +95,15 @@ async def test_a_deleted_schedule_is_gone_and_what_it_fired_stays(dispatcher, cl
         ({"tags": tuple(f"t{number}" for number in range(19))}, "invalid_tag"),
     ],
 )
-async def test_bad_schedules_are_refused_before_anything_is_stored(dispatcher, engine, fields, code):
+async def test_bad_schedules_are_refused_before_anything_is_stored(harness, engine, fields, code):
     with pytest.raises(Invalid) as refused:
-        await dispatcher.schedules.keep(**fields)
+        await harness.schedules.keep(**fields)
     assert refused.value.code == code
     assert await engine.database.fetchval("select count(*) from holdfast.schedule") == 0
 
 
-async def test_a_second_schedule_of_a_name_is_refused(dispatcher):
-    await dispatcher.schedules.keep()
+async def test_a_second_schedule_of_a_name_is_refused(harness):
+    await harness.schedules.keep()
     with pytest.raises(Conflict) as refused:
-        await dispatcher.schedules.keep()
+        await harness.schedules.keep()
     assert refused.value.code == "schedule_exists"

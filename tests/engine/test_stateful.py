@@ -35,7 +35,7 @@ from holdfast.errors import Conflict, DispatchFailed, NotFound
 from holdfast.settings.settings import Settings
 from holdfast.store.database import Session
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_failure, a_task
 
 ACTS = {
@@ -107,13 +107,13 @@ class Histories(RuleBasedStateMachine):
     async def begin(self):
         self.url = await self.databases.create()
         self.engine = await Engine(self.url, Settings(), sessions_max=3).__aenter__()
-        self.dispatcher = Dispatcher(self.engine)
+        self.harness = EngineHarness(self.engine)
         self.clock = DatabaseClock(self.engine.database)
         self.lines = [Line(await self.engine.database.connect()) for _ in range(3)]
         for line in self.lines:
             await line.session.execute("set lock_timeout = '20ms'")
         for worker in WORKERS:
-            await self.dispatcher.worker_id(worker)
+            await self.harness.worker_id(worker)
 
     async def on(self, line: Line, act) -> Any:
         """Act on a line, in its open transaction or one of its own. A lock it cannot get undoes the transaction."""
@@ -135,7 +135,7 @@ class Histories(RuleBasedStateMachine):
     @initialize()
     def have_work(self):
         order = a_task(max_retries=2, max_losses=2)
-        self.tasks += [int(task.task_id) for task in self.run(self.dispatcher.enqueue_many(order, [{}] * 4))]
+        self.tasks += [int(task.task_id) for task in self.run(self.harness.enqueue_many(order, [{}] * 4))]
 
     @rule(choice=CHOICES)
     def step(self, choice):
@@ -156,11 +156,11 @@ class Histories(RuleBasedStateMachine):
 
     async def enqueue(self, line, choice):
         order = a_task(max_retries=choice.number, max_losses=3 - choice.number)
-        self.tasks.append(int((await self.dispatcher.enqueue(order)).task_id))
+        self.tasks.append(int((await self.harness.enqueue(order)).task_id))
 
     async def claim(self, line, choice):
         async def act(line):
-            claimer = Claimer((await self.dispatcher._claimer(choice.worker)).identity)
+            claimer = Claimer((await self.harness._claimer(choice.worker)).identity)
             claimed = await claimer.claim(line.session, choice.number + 1, now=0.0)
             await self.engine.catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed})
             return claimed
@@ -253,10 +253,10 @@ class Histories(RuleBasedStateMachine):
             if not await self.engine.database.fetchval("select count(*) from holdfast.live"):
                 break
             await self.clock.advance(seconds=60)
-            await self.dispatcher.reap_once()
-            await self.dispatcher.reconcile_once()
-            for lease in await self.dispatcher.claim(100, worker="survivor"):
-                await self.dispatcher.settle(lease, Completed(b"%d" % lease.attempt))
+            await self.harness.reap_once()
+            await self.harness.reconcile_once()
+            for lease in await self.harness.claim(100, worker="survivor"):
+                await self.harness.settle(lease, Completed(b"%d" % lease.attempt))
         await self.clock.reset()
         await self.check()
 

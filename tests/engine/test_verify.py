@@ -17,7 +17,7 @@ from holdfast.engine.queries.verify import verify
 from holdfast.settings.settings import Settings
 from holdfast.store.statements import statements_in
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.run_coroutine import run_coroutine
 
 INVARIANTS = [statement.name for statement in statements_in("invariants")]
@@ -235,9 +235,9 @@ DAMAGE = {
 
 
 @pytest.fixture
-async def stages(dispatcher):
+async def stages(harness):
     """One task in each stage of life."""
-    return await in_each_stage(dispatcher)
+    return await in_each_stage(harness)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def staged_database(holdfast_databases):
 
     async def prepare():
         async with Engine(url, Settings(), sessions_max=10) as engine:
-            return await in_each_stage(Dispatcher(engine))
+            return await in_each_stage(EngineHarness(engine))
 
     yield url, run_coroutine(prepare())
     run_coroutine(holdfast_databases.drop(url))
@@ -262,56 +262,56 @@ async def damageable(staged_database, holdfast_databases):
     run_coroutine(holdfast_databases.drop(clone))
 
 
-async def in_each_stage(dispatcher) -> dict[str, str]:
+async def in_each_stage(harness) -> dict[str, str]:
     found = {
-        "queued": (await dispatcher.enqueue(a.a_task(key="order-1"))).task_id,
-        "running": (await a.a_running_task(dispatcher)).task_id,
-        "completed": await a.a_completed_task(dispatcher),
-        "failed": await a.a_failed_task(dispatcher),
-        "canceled": await a.a_canceled_task(dispatcher),
-        "retried": await a.a_retrying_task(dispatcher, base_backoff_secs=0),
-        "retrying": await a.a_retrying_task(dispatcher, max_losses=0),
+        "queued": (await harness.enqueue(a.a_task(key="order-1"))).task_id,
+        "running": (await a.a_running_task(harness)).task_id,
+        "completed": await a.a_completed_task(harness),
+        "failed": await a.a_failed_task(harness),
+        "canceled": await a.a_canceled_task(harness),
+        "retried": await a.a_retrying_task(harness, base_backoff_secs=0),
+        "retrying": await a.a_retrying_task(harness, max_losses=0),
     }
-    await dispatcher.settle(await dispatcher.claim_task(found["retried"]), Completed(b"null"))
-    await dispatcher.schedules.keep()
-    found["scheduled"] = (await dispatcher.schedules.fire()).task_id
-    await dispatcher.settle(await dispatcher.claim_task(found["scheduled"]), Completed(b"null"))
-    await _act(dispatcher)
-    await a.a_running_task(dispatcher)
-    found["run"] = await a_run_in_each_stage(dispatcher)
-    await a_dataset(dispatcher)
+    await harness.settle(await harness.claim_task(found["retried"]), Completed(b"null"))
+    await harness.schedules.keep()
+    found["scheduled"] = (await harness.schedules.fire()).task_id
+    await harness.settle(await harness.claim_task(found["scheduled"]), Completed(b"null"))
+    await _act(harness)
+    await a.a_running_task(harness)
+    found["run"] = await a_run_in_each_stage(harness)
+    await a_dataset(harness)
     return found
 
 
-async def _act(dispatcher) -> None:
+async def _act(harness) -> None:
     """A task with two effects that nobody answered and a step."""
-    lease, engine = await a.a_running_task(dispatcher), dispatcher.engine
+    lease, engine = await a.a_running_task(harness), harness.engine
     for key in ("one", "two"):
         wanted = OpenEffect(name="smtp.send", user_key=key, ordinal=0, digest=b"")
         sender = Sender(claimed=lease.claimed, tenant="default")
         await open_effect(engine.database, engine.catalog, sender, wanted)
     await keep_step(engine.database, lease.claimed, StoredStep("page", b"", b"1"))
-    await dispatcher.settle(lease, Completed(b"null"))
+    await harness.settle(lease, Completed(b"null"))
 
 
-async def a_dataset(dispatcher) -> None:
+async def a_dataset(harness) -> None:
     """Two versions: the current one with two rows, and one to which a running attempt writes."""
-    engine = dispatcher.engine
+    engine = harness.engine
     generations = [await declared(engine, orders(version)) for version in (1, 2)]
-    done, running = await a.a_running_task(dispatcher), await a.a_running_task(dispatcher)
+    done, running = await a.a_running_task(harness), await a.a_running_task(harness)
     commit = await staged(engine, done, generations[0], rows(1, 2))
-    await dispatcher.settle(done, Completed(b"null", (commit,)))
+    await harness.settle(done, Completed(b"null", (commit,)))
     await staged(engine, running, generations[1], rows(1))
 
 
-async def a_run_in_each_stage(dispatcher) -> str:
+async def a_run_in_each_stage(harness) -> str:
     """A join with one of two done, a node with items, and a node with a run of its own."""
-    runs = [await dispatcher.runs.start(flow) for flow in (a_diamond(), a_map())]
-    await dispatcher.runs.snapshot(a_sum(1))
-    await dispatcher.runs.start(a_parent())
+    runs = [await harness.runs.start(flow) for flow in (a_diamond(), a_map())]
+    await harness.runs.snapshot(a_sum(1))
+    await harness.runs.start(a_parent())
     for run, node, output in ((runs[0], 0, b"1"), (runs[0], 1, b"1"), (runs[1], 0, b'{"all": [1, 2]}')):
-        lease = await dispatcher.claim_task(str(int(run) + 1 + node))
-        await dispatcher.settle(lease, Completed(output))
+        lease = await harness.claim_task(str(int(run) + 1 + node))
+        await harness.settle(lease, Completed(output))
     return runs[0]
 
 
@@ -375,8 +375,8 @@ async def test_what_time_mends_is_only_a_warning(engine, stages):
 
 
 @pytest.mark.breaks_invariants
-async def test_evidence_is_bounded_and_the_count_is_not(engine, dispatcher):
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 50)
+async def test_evidence_is_bounded_and_the_count_is_not(engine, harness):
+    await harness.enqueue_many(a.a_task(), [{}] * 50)
     async with engine.database.session() as session:
         await session.execute("delete from holdfast.live")
     violation = (await verify(engine.database)).violations[0]

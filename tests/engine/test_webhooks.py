@@ -56,23 +56,23 @@ async def guarded(engine):
 
 
 @pytest.fixture
-def deliver(engine, guarded, clock, dispatcher):
+def deliver(engine, guarded, clock, harness):
     """One pass, a moment after the last one, once what happened is settled."""
 
     async def run():
         await clock.advance(seconds=1)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         return await deliver_webhooks_once(engine, guarded)
 
     return run
 
 
 @pytest.fixture
-def hook(engine, receiver, dispatcher):
+def hook(engine, receiver, harness):
     """Add a webhook to the receiver; answers its secret."""
 
     async def add(name="hook", **wanted):
-        await until_settled(dispatcher)
+        await until_settled(harness)
         made = await add_webhook(engine, TENANT, name, receiver.url, actor="anna", **wanted)
         return made.secret
 
@@ -92,9 +92,9 @@ async def shown(engine, name="hook"):
     return await show_webhook(engine.database, TENANT, name)
 
 
-async def test_events_arrive_signed_in_order_and_once(engine, dispatcher, receiver, hook, deliver):
+async def test_events_arrive_signed_in_order_and_once(engine, harness, receiver, hook, deliver):
     secret = await hook()
-    task_id = await a_completed_task(dispatcher)
+    task_id = await a_completed_task(harness)
     await deliver()
     await deliver()
     assert told(receiver) == ["task.started", "task.completed"]
@@ -105,25 +105,25 @@ async def test_events_arrive_signed_in_order_and_once(engine, dispatcher, receiv
     assert (await shown(engine)).delivered == 2
 
 
-async def test_what_happened_before_is_not_delivered(dispatcher, receiver, hook, deliver):
-    await a_completed_task(dispatcher)
+async def test_what_happened_before_is_not_delivered(harness, receiver, hook, deliver):
+    await a_completed_task(harness)
     await hook()
     await deliver()
     assert told(receiver) == []
 
 
-async def test_a_webhook_gets_what_it_asked_for(dispatcher, receiver, hook, deliver):
+async def test_a_webhook_gets_what_it_asked_for(harness, receiver, hook, deliver):
     await hook(kinds=["task.failed", "dead_letter.*"], actions=["shop.charge"])
-    await a_completed_task(dispatcher)
-    await a_failed_task(dispatcher)
-    await dispatcher.enqueue(a_task(action="other.thing"))
+    await a_completed_task(harness)
+    await a_failed_task(harness)
+    await harness.enqueue(a_task(action="other.thing"))
     await deliver()
     assert sorted(told(receiver)) == ["dead_letter.opened", "task.failed"]
 
 
-async def test_events_about_no_task_arrive_too(engine, dispatcher, receiver, hook, deliver):
+async def test_events_about_no_task_arrive_too(engine, harness, receiver, hook, deliver):
     await hook(kinds=["queue.paused"], queues=["default"])
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await pause_queue(engine, TENANT, "default", actor="anna", reason="lunch")
     await deliver()
     (asked,) = receiver.asked
@@ -135,13 +135,13 @@ async def test_events_about_no_task_arrive_too(engine, dispatcher, receiver, hoo
 
 
 async def test_a_failed_delivery_is_repeated_under_the_same_id_before_anything_else(
-    engine, dispatcher, receiver, hook, deliver, guarded, clock
+    engine, harness, receiver, hook, deliver, guarded, clock
 ):
     await clock.freeze()
     await hook()
     receiver.answers = [500, saying(b"nonsense"), 204]
-    await a_running_task(dispatcher)
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
+    await a_running_task(harness)
     assert (await deliver()).failed == 1
     view = await shown(engine)
     assert (view.state, view.failures, view.last_error) == ("retrying", 1, "it answered 500")
@@ -157,17 +157,17 @@ async def test_a_failed_delivery_is_repeated_under_the_same_id_before_anything_e
 
 
 async def test_too_many_failures_pause_it_with_the_reason_until_somebody_resumes(
-    engine, dispatcher, receiver, hook, deliver, clock
+    engine, harness, receiver, hook, deliver, clock
 ):
     await hook()
     receiver.answers = [500]
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     for _ in range(4):
         await deliver()
         await clock.advance(seconds=60)
     view = await shown(engine)
     assert (view.state, len(receiver.asked)) == ("paused", 3)
-    assert view.paused_reason == "3 deliveries in a row failed; at last it answered 500."
+    assert view.paused_reason == "3 consecutive deliveries failed; the last one: it answered 500."
     verbs = [row.verb for row in await list_audit(engine.database, TENANT)]
     assert verbs == ["webhook.pause", "webhook.add"]
     receiver.answers = [204]
@@ -177,15 +177,15 @@ async def test_too_many_failures_pause_it_with_the_reason_until_somebody_resumes
     assert told(receiver) == ["task.started"] * 4
 
 
-async def test_a_paused_webhook_catches_up_or_begins_anew(engine, dispatcher, receiver, hook, deliver):
+async def test_a_paused_webhook_catches_up_or_begins_anew(engine, harness, receiver, hook, deliver):
     for name in ("late", "anew"):
         await hook(name)
         assert await pause_webhook(engine, TENANT, name, actor="anna", reason="mending")
         assert not await pause_webhook(engine, TENANT, name, actor="anna")
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await deliver()
     assert receiver.asked == []
-    await until_settled(dispatcher)
+    await until_settled(harness)
     await resume_webhook(engine, TENANT, "late", actor="anna")
     await resume_webhook(engine, TENANT, "anew", from_now=True, actor="anna")
     await deliver()
@@ -193,20 +193,20 @@ async def test_a_paused_webhook_catches_up_or_begins_anew(engine, dispatcher, re
     assert (await shown(engine, "anew")).delivered == 0
 
 
-async def test_a_receiver_that_says_it_is_gone_is_left_alone(engine, dispatcher, receiver, hook, deliver):
+async def test_a_receiver_that_says_it_is_gone_is_left_alone(engine, harness, receiver, hook, deliver):
     await hook()
     receiver.answers = [410]
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await deliver()
     assert (await shown(engine)).paused_by == "holdfast:deliver"
 
 
-async def test_copies_of_the_loop_deliver_each_event_once(engine, dispatcher, receiver, hook, clock):
+async def test_copies_of_the_loop_deliver_each_event_once(engine, harness, receiver, hook, clock):
     await hook()
     for _ in range(5):
-        await a_running_task(dispatcher)
+        await a_running_task(harness)
     await clock.advance(seconds=1)
-    await until_settled(dispatcher)
+    await until_settled(harness)
     copies = [Guarded(EgressRules.of(engine.settings.egress)) for _ in range(4)]
     done = await asyncio.gather(*(deliver_webhooks_once(engine, one) for one in copies))
     for one in copies:
@@ -215,10 +215,10 @@ async def test_copies_of_the_loop_deliver_each_event_once(engine, dispatcher, re
 
 
 async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_event(
-    engine, dispatcher, receiver, hook, deliver, clock
+    engine, harness, receiver, hook, deliver, clock
 ):
     await hook()
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
 
     async def sleep_through_the_lease(_asked):
         receiver.on_asked = None
@@ -232,16 +232,16 @@ async def test_one_that_lost_its_lease_counts_nothing_and_the_next_repeats_its_e
     assert len(receiver.asked) == 2
 
 
-async def test_while_a_secret_is_replaced_both_sign(engine, dispatcher, receiver, hook, deliver, clock):
+async def test_while_a_secret_is_replaced_both_sign(engine, harness, receiver, hook, deliver, clock):
     old = await hook()
     new = (await rotate_webhook(engine, TENANT, "hook", grace_seconds=3600, actor="anna")).secret
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await deliver()
     now = await seconds(engine)
     for secret in (old, new):
         verify(receiver.asked[0].headers, receiver.asked[0].body, secret, now=now)
     await clock.advance(seconds=3601)
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await deliver()
     now = await seconds(engine)
     verify(receiver.asked[1].headers, receiver.asked[1].body, new, now=now)
@@ -262,10 +262,10 @@ async def test_a_test_says_what_came_back_and_moves_nothing(engine, receiver, ho
     assert (await shown(engine)).failures == 0
 
 
-async def test_no_answer_of_a_receiver_is_shown(engine, dispatcher, receiver, hook, deliver):
+async def test_no_answer_of_a_receiver_is_shown(engine, harness, receiver, hook, deliver):
     await hook()
     receiver.answers = [saying(b"HTTP/1.1 500 canary-a\r\nx-b: canary-b\r\ncontent-length: 8\r\n\r\ncanary-c")]
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await deliver()
     tested = await try_webhook(engine, TENANT, "hook", actor="anna")
     assert "canary" not in f"{await shown(engine)} {tested}"
@@ -289,12 +289,12 @@ async def test_a_name_is_taken_once_and_a_wrong_one_is_not_found(engine, hook):
 
 
 async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
-    engine, dispatcher, receiver, hook, clock, deliver
+    engine, harness, receiver, hook, clock, deliver
 ):
     await hook()
-    await a_running_task(dispatcher)
+    await a_running_task(harness)
     await clock.advance(seconds=1)
-    await until_settled(dispatcher)
+    await until_settled(harness)
     strict = Guarded(replace(EgressRules.of(engine.settings.egress), networks=()))
     for _ in range(5):
         await deliver_webhooks_once(engine, strict)
@@ -311,7 +311,7 @@ async def test_what_another_setting_forbids_later_is_refused_at_the_connection(
 @pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_wherever_a_delivery_dies_every_event_arrives_in_order_and_repeats_keep_their_id(
-    engine, dispatcher, receiver, hook, clock, guarded, moment
+    engine, harness, receiver, hook, clock, guarded, moment
 ):
     def arrived():
         found = [(asked.headers["webhook-id"], asked.json["type"]) for asked in receiver.asked]
@@ -319,16 +319,16 @@ async def test_wherever_a_delivery_dies_every_event_arrives_in_order_and_repeats
         return found
 
     await hook()
-    await check_wherever_it_dies(engine, dispatcher, clock, moment, guarded, arrived)
+    await check_wherever_it_dies(engine, harness, clock, moment, guarded, arrived)
 
 
-async def test_a_slow_receiver_holds_up_nobody_else(engine, dispatcher, receiver, hook, guarded, clock):
+async def test_a_slow_receiver_holds_up_nobody_else(engine, harness, receiver, hook, guarded, clock):
     async with receiving(silent) as slow:
         await add_webhook(engine, TENANT, "slow", slow.url, actor="anna")
         await hook()
-        await a_running_task(dispatcher)
+        await a_running_task(harness)
         await clock.advance(seconds=1)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         arrived = asyncio.Event()
 
         async def note(_asked):
@@ -343,7 +343,7 @@ async def test_a_slow_receiver_holds_up_nobody_else(engine, dispatcher, receiver
     assert told(receiver) == ["task.started"]
 
 
-async def test_the_loops_deliver(engine, dispatcher, receiver, hook):
+async def test_the_loops_deliver(engine, harness, receiver, hook):
     await hook()
     arrived = asyncio.Event()
 
@@ -353,7 +353,7 @@ async def test_the_loops_deliver(engine, dispatcher, receiver, hook):
     receiver.on_asked = note
     loops = asyncio.create_task(Loops(engine).run())
     try:
-        await a_running_task(dispatcher)
+        await a_running_task(harness)
         async with asyncio.timeout(20):
             await arrived.wait()
     finally:

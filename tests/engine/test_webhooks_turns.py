@@ -16,7 +16,7 @@ from holdfast.errors import Conflict
 from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.settings.settings import EgressSettings, Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_completed_task
 
 
@@ -39,26 +39,26 @@ async def asked(receiver):
     await eventually(lambda: receiver.asked)
 
 
-async def test_slow_receivers_of_one_tenant_leave_room_for_another(engine, dispatcher, deliveries, monkeypatch):
+async def test_slow_receivers_of_one_tenant_leave_room_for_another(engine, harness, deliveries, monkeypatch):
     monkeypatch.setattr(deliver, "WEBHOOKS_MAX", 3)
     monkeypatch.setattr(deliver, "TENANT_WEBHOOKS_MAX", 2)
-    beta = Dispatcher(engine.of((await create_tenant(engine.database, "beta", actor="anna", reason="")).tenant_id))
-    await until_settled(dispatcher)
+    beta = EngineHarness(engine.of((await create_tenant(engine.database, "beta", actor="anna", reason="")).tenant_id))
+    await until_settled(harness)
     async with receiving(silent) as slow, receiving() as quick:
         for number in range(4):
             await add_webhook(engine, 1, f"slow-{number}", slow.url, actor="anna")
-        await a_completed_task(dispatcher)
-        await until_settled(dispatcher)
+        await a_completed_task(harness)
+        await until_settled(harness)
         await deliveries.begin()
         assert sorted(deliveries._running.values()) == [1, 1]
         await add_webhook(engine, beta.engine.tenant_id, "quick", quick.url, actor="anna")
         await a_completed_task(beta)
-        await until_settled(dispatcher)
+        await until_settled(harness)
         await deliveries.begin()
         await asked(quick)
 
 
-async def test_where_room_is_scarce_every_tenant_gets_a_turn(engine, dispatcher, deliveries, monkeypatch):
+async def test_where_room_is_scarce_every_tenant_gets_a_turn(engine, harness, deliveries, monkeypatch):
     monkeypatch.setattr(deliver, "WEBHOOKS_MAX", 2)
     beta = await create_tenant(engine.database, "beta", actor="anna", reason="")
     async with receiving() as receiver:

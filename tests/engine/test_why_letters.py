@@ -24,26 +24,26 @@ def ask(engine):
     return ask
 
 
-async def fail_one(dispatcher) -> None:
-    await dispatcher.settle(await dispatcher.claim_one(), Failed(a.a_failure()))
+async def fail_one(harness) -> None:
+    await harness.settle(await harness.claim_one(), Failed(a.a_failure()))
 
 
-async def letter_of(dispatcher, task_id: str, state: str):
-    [letter] = [one for one in await dispatcher.letters(task_id) if one.state == state]
+async def letter_of(harness, task_id: str, state: str):
+    [letter] = [one for one in await harness.letters(task_id) if one.state == state]
     return letter
 
 
-async def test_in_its_backoff_the_next_dispatch_is_named(dispatcher, ask, clock):
-    task_id = await a.a_failed_task(dispatcher)
-    [letter] = await dispatcher.letters(task_id)
-    await dispatcher.request(letter.fingerprint, actor="anna", reason="the bank is back")
+async def test_in_its_backoff_the_next_dispatch_is_named(harness, ask, clock):
+    task_id = await a.a_failed_task(harness)
+    [letter] = await harness.letters(task_id)
+    await harness.request(letter.fingerprint, actor="anna", reason="the bank is back")
     asked = await ask(task_id)
     assert asked.code == "redrive_waits"
-    assert "is to be retried: anna asked for its retry" in asked.headline and "the bank is back" in asked.headline
+    assert "is to be retried: anna requested its retry" in asked.headline and "the bank is back" in asked.headline
     for _ in range(2):
         await clock.advance(seconds=60)
-        await dispatcher.sweep_once()
-        await fail_one(dispatcher)
+        await harness.sweep_once()
+        await fail_one(harness)
     found = await ask(task_id)
     told = f"Dead letter {letter.dead_letter_id} is being retried: dispatch 2 of {DISPATCHES_MAX} failed"
     assert told in found.headline and "for good" not in found.headline
@@ -54,16 +54,16 @@ async def test_in_its_backoff_the_next_dispatch_is_named(dispatcher, ask, clock)
     assert "follows at the sweep's next pass" in (await ask(task_id)).headline
 
 
-async def test_a_task_that_is_under_way_again_says_who_sent_it(dispatcher, ask):
-    task_id = await a.a_failed_task(dispatcher)
-    await dispatcher.redrive(task_id, actor="anna")
+async def test_a_task_that_is_under_way_again_says_who_sent_it(harness, ask):
+    task_id = await a.a_failed_task(harness)
+    await harness.redrive(task_id, actor="anna")
     assert any("dispatch 1 of 5 by anna" in line for line in (await ask(task_id)).evidence)
-    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
+    await harness.settle(await harness.claim_one(), Completed(b"1"))
     assert not any("letter" in line for line in (await ask(task_id)).evidence)
 
 
-async def test_ignored_by_whom_and_why(dispatcher, engine, ask):
-    task_id = await a.a_failed_task(dispatcher)
+async def test_ignored_by_whom_and_why(harness, engine, ask):
+    task_id = await a.a_failed_task(harness)
     await ignore(engine, DEFAULT_TENANT_ID, task_id=int(task_id), actor="anna", reason="a test order")
     found = await ask(task_id)
     assert re.search(r"Dead letter \d+ was ignored by anna .* ago: a test order\.", found.headline)
@@ -71,22 +71,22 @@ async def test_ignored_by_whom_and_why(dispatcher, engine, ask):
     assert any("dead redrive" in move or "task retry" in move for move in found.moves)
 
 
-async def test_a_parked_letter_says_so(dispatcher, ask, clock):
-    task_id = await a.a_failed_task(dispatcher)
-    await dispatcher.request((await dispatcher.letters(task_id))[0].fingerprint)
+async def test_a_parked_letter_says_so(harness, ask, clock):
+    task_id = await a.a_failed_task(harness)
+    await harness.request((await harness.letters(task_id))[0].fingerprint)
     for _ in range(DISPATCHES_MAX):
-        await dispatcher.sweep_once()
-        await fail_one(dispatcher)
+        await harness.sweep_once()
+        await fail_one(harness)
         await clock.advance(seconds=300)
-    await dispatcher.sweep_once()
+    await harness.sweep_once()
     headline = (await ask(task_id)).headline
-    assert "is parked since" in headline and "after 5 dispatches" in headline
+    assert "was parked" in headline and "after 5 dispatches" in headline
 
 
-async def test_the_campaign_is_named(dispatcher, engine, ask):
-    first, second = [await a.a_failed_task(dispatcher) for _ in range(2)]
-    fingerprint = (await letter_of(dispatcher, first, "open")).fingerprint
-    assert "is open: nobody has acted on it yet" in (await ask(first)).headline
+async def test_the_campaign_is_named(harness, engine, ask):
+    first, second = [await a.a_failed_task(harness) for _ in range(2)]
+    fingerprint = (await letter_of(harness, first, "open")).fingerprint
+    assert "is open: no action was taken on it yet" in (await ask(first)).headline
     campaign_id = (
         await start_campaign(
             engine, DEFAULT_TENANT_ID, fingerprint, name="bank", actor="anna", reason="fixed", canary=1
@@ -96,21 +96,21 @@ async def test_the_campaign_is_named(dispatcher, engine, ask):
     waiting = await ask(second)
     assert f"is open and in {named}" in waiting.headline
     assert f"holdfast campaign show {campaign_id}" in waiting.moves
-    await dispatcher.campaigns_once()
+    await harness.campaigns_once()
     assert any(f"is being retried in {named}" in line for line in (await ask(first)).evidence)
-    await fail_one(dispatcher)
-    assert "has yet to see that it failed again" in (await ask(first)).headline
-    await dispatcher.campaigns_once()
+    await fail_one(harness)
+    assert "has not yet recorded that it failed again" in (await ask(first)).headline
+    await harness.campaigns_once()
     assert f"came back from {named}" in (await ask(first)).headline
 
 
-async def test_show_names_the_letter(dispatcher, engine):
-    task_id = await a.a_failed_task(dispatcher)
-    [letter] = await dispatcher.letters(task_id)
+async def test_show_names_the_letter(harness, engine):
+    task_id = await a.a_failed_task(harness)
+    [letter] = await harness.letters(task_id)
     view = await show_task(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(task_id))
     assert view.dead_letter_id == letter.dead_letter_id
-    assert view.dead_letter == f"Dead letter {letter.dead_letter_id} is open: nobody has acted on it yet."
-    await dispatcher.redrive(task_id)
-    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"1"))
+    assert view.dead_letter == f"Dead letter {letter.dead_letter_id} is open: no action was taken on it yet."
+    await harness.redrive(task_id)
+    await harness.settle(await harness.claim_one(), Completed(b"1"))
     view = await show_task(engine.database, engine.catalog, DEFAULT_TENANT_ID, int(task_id))
     assert (view.dead_letter_id, view.dead_letter) == (None, None)

@@ -98,7 +98,7 @@ async def scarce_url(engine, needs_superuser):
     await engine.database.fetch(f"drop role {name}")
 
 
-async def test_no_connection_left_costs_no_lease(engine, dispatcher, scarce_url, quick_settings):
+async def test_no_connection_left_costs_no_lease(engine, harness, scarce_url, quick_settings):
     """The server has none for anybody, and the worker's pool none for the worker: its heart has one of its own."""
     gate, shop = asyncio.Event(), hf.App("scarce")
 
@@ -127,13 +127,13 @@ async def test_no_connection_left_costs_no_lease(engine, dispatcher, scarce_url,
                 taken = await asyncpg.connect(scarce_url)
                 all_of.push_async_callback(taken.close)
         await until(engine, renewed, await engine.database.fetchval("select holdfast.instant() + interval '2 s'"))
-        assert await dispatcher.reap_once() == 0
+        assert await harness.reap_once() == 0
         await all_of.aclose()
         gate.set()
         assert await task.result(20) == "done"
         worker.stop()
         await running
-    assert [row.attempt for row in await dispatcher.attempts(task.task_id)] == [1]
+    assert [row.attempt for row in await harness.attempts(task.task_id)] == [1]
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ async def said(process, text):
 @pytest.mark.parametrize(
     ("command", "ready"),
     [
-        (("server", "--no-http"), "Repair loops on"),
+        (("server", "--no-http"), "Maintenance loops on"),
         (("server",), "HTTP API on"),
         (("work", "tests.faults.victim_app:app"), "is ready"),
     ],

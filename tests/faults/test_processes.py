@@ -74,18 +74,18 @@ async def test_a_machine_that_stood_still_past_a_lease_has_nobody_left_to_speak_
 
 
 @pytest.mark.parametrize("how", ["complete", "beat"])
-async def test_what_a_zombie_sends_is_refused(how, load, engine, dispatcher, clock):
+async def test_what_a_zombie_sends_is_refused(how, load, engine, harness, clock):
     """Where no fuse burns, one may come back: the statement itself refuses what it says, step by step."""
     await load.client.enqueue(blocking, number=1, seconds=0.0)
-    dispatcher.know(blocking.name)
-    zombie = await dispatcher.claim_one(worker="zombie")
+    harness.know(blocking.name)
+    zombie = await harness.claim_one(worker="zombie")
     await clock.advance(seconds=zombie.seconds + 1)
-    await dispatcher.reap_once()
-    heir = await dispatcher.claim_one(worker="heir")
+    await harness.reap_once()
+    heir = await harness.claim_one(worker="heir")
     if how == "beat":
-        assert (await dispatcher.heartbeat(zombie)).lost
+        assert (await harness.heartbeat(zombie)).lost
     else:
         late = [[zombie.claimed.task_id], [zombie.attempt], [zombie.token], [b"1"]]
         row = await engine.database.fetchrow(sql("settle_completed"), *late, True)
         assert row["accepted"] == 0
-    assert (await dispatcher.task(heir.task_id)).attempt == 2
+    assert (await harness.task(heir.task_id)).attempt == 2

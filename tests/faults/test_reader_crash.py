@@ -18,7 +18,7 @@ from holdfast.engine.queries.events import START, event_tail, events_after, run_
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import remove_home, throw_away_home
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("own_server")]
 
@@ -62,23 +62,23 @@ async def engine(server):
 @pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize("where", ["read to the end", "tail"])
 async def test_a_reader_misses_nothing_that_is_told_after_the_crash(server, engine, where):
-    dispatcher = Dispatcher(engine)
-    await a.a_completed_task(dispatcher)
+    harness = EngineHarness(engine)
+    await a.a_completed_task(harness)
     ahead = await _forget_some(engine)
     page = await events_after(engine.database, 1, START)
     assert page.is_all and len(page.events) == 2
     cursor = page.cursor if where == "read to the end" else await event_tail(engine.database)
     await _crash(server, engine, ahead)
-    await a.a_completed_task(dispatcher)
+    await a.a_completed_task(harness)
     told = (await events_after(engine.database, 1, cursor)).events
     assert [event.kind for event in told] == ["task.started", "task.completed"]
 
 
 async def test_who_follows_a_run_to_its_end_comes_to_it_after_the_crash(server, engine):
-    dispatcher = Dispatcher(engine)
-    run_id = int(await dispatcher.runs.start(a_flow("a>b")))
-    while leases := await dispatcher.claim(1):
-        await dispatcher.settle(leases[0], Completed(b"{}"))
+    harness = EngineHarness(engine)
+    run_id = int(await harness.runs.start(a_flow("a>b")))
+    while leases := await harness.claim(1):
+        await harness.settle(leases[0], Completed(b"{}"))
     ahead = await _forget_some(engine)
     tail = (await run_events_after(engine.database, 1, run_id)).tail
     await _crash(server, engine, ahead)

@@ -30,7 +30,7 @@ from holdfast.net.address import EgressRules
 from holdfast.net.guarded_request import Guarded
 from holdfast.settings.settings import EgressSettings, Settings, WebhookSettings
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_task
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("clusters")]
@@ -59,14 +59,14 @@ async def asked_again(verb, *, times=50):
     return await verb()
 
 
-async def enqueued(dispatcher, number):
-    return {int(one.task_id) for one in await dispatcher.enqueue_many(a_task(), [{}] * number)}
+async def enqueued(harness, number):
+    return {int(one.task_id) for one in await harness.enqueue_many(a_task(), [{}] * number)}
 
 
-async def completed(dispatcher, number=1, worker="first"):
-    leases = await dispatcher.claim(number, worker=worker)
+async def completed(harness, number=1, worker="first"):
+    leases = await harness.claim(number, worker=worker)
     for lease in leases:
-        await dispatcher.settle(lease, Completed(b"1"))
+        await harness.settle(lease, Completed(b"1"))
     assert len(leases) == number
 
 
@@ -127,48 +127,48 @@ async def test_a_replica_that_lags_is_promoted(clusters):
         pass
     replica = clusters.copy(primary, "-R")
     async with Engine(BOTH.format(primary.port, replica.port), Settings()) as engine:
-        dispatcher = Dispatcher(engine)
-        kept = await enqueued(dispatcher, 6)
-        await completed(dispatcher, 2)
-        known = await dispatcher.claim_one(worker="known")
+        harness = EngineHarness(engine)
+        kept = await enqueued(harness, 6)
+        await completed(harness, 2)
+        known = await harness.claim_one(worker="known")
         await replicated(primary, replica)
         await cut_off(replica)
 
-        lost = await enqueued(dispatcher, 300)
-        await dispatcher.enqueue(a_task(action="shop.mail", queue="mail"))
-        doubtful = await dispatcher.claim_one(worker="unknown")
-        await completed(dispatcher, 3)
-        lost_worker = await dispatcher.worker_id("unknown")
+        lost = await enqueued(harness, 300)
+        await harness.enqueue(a_task(action="shop.mail", queue="mail"))
+        doubtful = await harness.claim_one(worker="unknown")
+        await completed(harness, 3)
+        lost_worker = await harness.worker_id("unknown")
         cursor = await event_tail(engine.database)
         primary.crash()
         replica.promote()
 
-        fresh = await asked_again(lambda: enqueued(dispatcher, 300))
+        fresh = await asked_again(lambda: enqueued(harness, 300))
         assert not fresh & (kept | lost) and min(fresh) > max(lost)
         assert await causes(engine) == ["created", "promoted"]
         # A name that was interned in the last moments is interned anew, for callers in this very process.
-        mail = await dispatcher.enqueue(a_task(action="shop.mail", queue="mail"))
-        assert (await dispatcher.task(mail.task_id)).queue == "mail"
+        mail = await harness.enqueue(a_task(action="shop.mail", queue="mail"))
+        assert (await harness.task(mail.task_id)).queue == "mail"
         # The server does not know what it did not receive, and gives nobody the same number.
-        beat = await dispatcher.heartbeat(doubtful)
+        beat = await harness.heartbeat(doubtful)
         assert beat.lost == {int(doubtful.task_id)} and beat.worker_state is None
         with pytest.raises(Conflict):
-            await dispatcher.settle(doubtful, Completed(b"1"))
-        assert await dispatcher.worker_id("newcomer") > lost_worker
+            await harness.settle(doubtful, Completed(b"1"))
+        assert await harness.worker_id("newcomer") > lost_worker
         # What it did receive goes on: nothing that runs is run twice for a promotion.
-        assert not (await dispatcher.heartbeat(known)).lost
-        await dispatcher.settle(known, Completed(b"1"))
-        await completed(dispatcher, 4, worker="newcomer")
+        assert not (await harness.heartbeat(known)).lost
+        await harness.settle(known, Completed(b"1"))
+        await completed(harness, 4, worker="newcomer")
         assert (await kinds_after(engine, cursor)).count("task.completed") == 5
         assert await completed_count(engine) == 2 + 5
         await says_what_happened(engine, "promoted")
         assert (await verify_audit(engine.database, 1)).is_sound
 
 
-async def effect_of(engine, dispatcher):
+async def effect_of(engine, harness):
     """Enqueue a task that sends something; answers its id and the key it went under."""
-    task = await dispatcher.enqueue(a_task())
-    lease = await dispatcher.claim_task(task.task_id)
+    task = await harness.enqueue(a_task())
+    lease = await harness.claim_task(task.task_id)
     sender = Sender(claimed=lease.claimed, tenant="default")
     wanted = OpenEffect(name="bank.pay", user_key=None, ordinal=0, digest=b"1")
     gate = await open_effect(engine.database, engine.catalog, sender, wanted)
@@ -181,7 +181,7 @@ async def test_a_backup_is_started_beside_its_original(clusters, is_recovered):
     """As it is, which keeps its timeline, or recovered to a point in time."""
     original = clusters.migrated()
     async with Engine(original.url, Settings()) as old:
-        there = Dispatcher(old)
+        there = EngineHarness(old)
         before = await enqueued(there, 4)
         await completed(there, 1)
         held = await there.claim_one(worker="old")
@@ -192,7 +192,7 @@ async def test_a_backup_is_started_beside_its_original(clusters, is_recovered):
             copy.promote()
         cursor = await event_tail(old.database)
         async with Engine(copy.url, Settings()) as new:
-            here = Dispatcher(new)
+            here = EngineHarness(new)
             assert await causes(new) == ["created", "promoted" if is_recovered else "restarted"]
             ids_there, ids_here = await enqueued(there, 100), await enqueued(here, 100)
             assert not ids_here & (ids_there | before)
@@ -218,7 +218,7 @@ async def test_a_dump_is_restored_into_a_server_that_counts_from_a_lower_number(
     original, other = clusters.migrated(), clusters.new()
     async with Engine(original.url, Settings()) as old:
         await old.database.fetch(MANY_TRANSACTIONS)
-        there = Dispatcher(old)
+        there = EngineHarness(old)
         before = await enqueued(there, 5)
         await completed(there, 2)
         held = await there.claim_one(worker="old")
@@ -229,7 +229,7 @@ async def test_a_dump_is_restored_into_a_server_that_counts_from_a_lower_number(
         await completed(there, 1)
 
         async with Engine(other.url, Settings()) as new:
-            here = Dispatcher(new)
+            here = EngineHarness(new)
             fresh = await enqueued(here, 50)
             assert not fresh & (before | since)
             # Workers of the original are retired here: what they hold is lost at once, and they can take nothing. They
@@ -360,10 +360,10 @@ async def test_a_webhook_goes_on_after_its_server_was_replaced(servers):
 
     async def finished(engine, number):
         """Complete some tasks; answers their ids."""
-        dispatcher = Dispatcher(engine)
-        leases = [await dispatcher.claim_task(one) for one in await asked_again(lambda: enqueued(dispatcher, number))]
+        harness = EngineHarness(engine)
+        leases = [await harness.claim_task(one) for one in await asked_again(lambda: enqueued(harness, number))]
         for lease in leases:
-            await dispatcher.settle(lease, Completed(b"1"))
+            await harness.settle(lease, Completed(b"1"))
         return {lease.task_id for lease in leases}
 
     def arrived():

@@ -123,8 +123,8 @@ class Stage:
 class Fates:
     """What becomes of the reports on one run. A task loses one attempt at most, so that its budget lasts."""
 
-    def __init__(self, stage: Stage, dispatcher: Any, rate: float, random: Any) -> None:
-        self.stage, self.dispatcher, self.rate, self.random = stage, dispatcher, rate, random
+    def __init__(self, stage: Stage, harness: Any, rate: float, random: Any) -> None:
+        self.stage, self.harness, self.rate, self.random = stage, harness, rate, random
         self.of: dict[tuple[str, int], str] = {}
         self._has_dead = self._has_struck = False
         self._stale: dict[str, tuple[Any, Any]] = {}
@@ -146,7 +146,7 @@ class Fates:
         at_once = [self._report(*each, caller) for each, caller in zip(prompt, self.stage.callers, strict=False)]
         at_once += [self._come_back(*each, caller) for each, caller in zip(back, self.stage.zombies, strict=False)]
         if self.random.random() < 0.3:
-            at_once.append(self.dispatcher.runs.repair_once())
+            at_once.append(self.harness.runs.repair_once())
         self.random.shuffle(at_once)
         await asyncio.gather(*at_once)
         if slow := [(lease, outcome) for lease, outcome, fate in drawn if fate == "slow"]:
@@ -173,8 +173,8 @@ class Fates:
         await free_of_victims(self.stage.engine)
         for _ in range(2):
             await self.stage.clock.advance(seconds=LEASE_SECONDS * 0.6)
-            assert not held or not (await self.dispatcher.heartbeat(*held)).lost
-        assert await self.dispatcher.reap_once() >= len(slow)
+            assert not held or not (await self.harness.heartbeat(*held)).lost
+        assert await self.harness.reap_once() >= len(slow)
         self._stale |= {lease.task_id: (lease, outcome) for lease, outcome in slow}
 
     async def _come_back(self, lease: Any, outcome: Any, caller: Caller) -> None:
@@ -190,8 +190,8 @@ class Fates:
         await free_of_victims(self.stage.engine)
         if self._has_dead:
             await self.stage.clock.advance(seconds=LEASE_SECONDS + 1)
-            await self.dispatcher.reap_once()
-        await self.dispatcher.runs.repair_once()
+            await self.harness.reap_once()
+        await self.harness.runs.repair_once()
         self._has_struck = self._has_dead = False
         return True
 

@@ -7,24 +7,24 @@ from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.testing.factories import a_failure
 
 
-async def step(dispatcher, *, fail=(), outputs=None) -> list[str]:
+async def step(harness, *, fail=(), outputs=None) -> list[str]:
     """Claim everything that can be claimed, and end it; answers the actions' inputs in order."""
-    leases = await dispatcher.claim(100)
+    leases = await harness.claim(100)
     for lease in leases:
         node = (lease.claimed.run_id, lease.claimed.node_no)
         if lease.claimed.fault is not None:
-            await dispatcher.settle(lease, Failed(lease.claimed.fault))
+            await harness.settle(lease, Failed(lease.claimed.fault))
         elif lease.claimed.node_no in fail:
-            await dispatcher.settle(lease, Failed(a_failure()))
+            await harness.settle(lease, Failed(a_failure()))
         else:
             value = (outputs or {}).get(node[1])
-            await dispatcher.settle(lease, Completed(json_codec.encode(value, bytes_max=10**8, what="output")))
+            await harness.settle(lease, Completed(json_codec.encode(value, bytes_max=10**8, what="output")))
     return [json_codec.decode(lease.claimed.input) for lease in leases]
 
 
-async def finish(dispatcher, **options) -> int:
+async def finish(harness, **options) -> int:
     """Step until nothing is left to claim; answers how many steps it took."""
     steps = 0
-    while await step(dispatcher, **options):
+    while await step(harness, **options):
         steps += 1
     return steps

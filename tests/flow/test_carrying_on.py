@@ -26,11 +26,11 @@ def a_flow_of(edges: str) -> FlowDefinition:
 
 
 @pytest.fixture
-async def one_exchange(engine, dispatcher):
+async def one_exchange(engine, harness):
     """Report what these leases returned, and claim; as a worker does in one go."""
 
     async def run(reports, want, **options):
-        claimer = await dispatcher._claimer("first")
+        claimer = await harness._claimer("first")
         async with engine.database.session() as session:
             return await exchange(session, engine.catalog, claimer, reports, want, now=0.0, **options)
 
@@ -41,70 +41,70 @@ def returning(claimed, value):
     return report_of(claimed, Completed(json_codec.encode(value, bytes_max=1000, what="output")))
 
 
-async def test_the_next_node_of_a_chain_takes_what_was_just_returned(dispatcher, one_exchange, monkeypatch):
-    await dispatcher.runs.start(a_flow_of("a>b b>c"))
-    (first,) = await dispatcher.claim(1)
+async def test_the_next_node_of_a_chain_takes_what_was_just_returned(harness, one_exchange, monkeypatch):
+    await harness.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await harness.claim(1)
     monkeypatch.delattr(inputs, "read_runs")
     done = await one_exchange([returning(first.claimed, {"x": 7})], 10)
     assert [json_codec.decode(one.input) for one in done.claimed] == [{"a": 7}]
 
 
-async def test_what_another_worker_returned_is_read(dispatcher, one_exchange):
-    await dispatcher.runs.start(a_flow_of("a>b a>c b>d c>d"))
-    (start,) = await dispatcher.claim(1)
+async def test_what_another_worker_returned_is_read(harness, one_exchange):
+    await harness.runs.start(a_flow_of("a>b a>c b>d c>d"))
+    (start,) = await harness.claim(1)
     done = await one_exchange([returning(start.claimed, {"x": 1})], 1)
     (left,) = done.claimed
-    (right,) = await dispatcher.claim(1, worker="second")
-    await dispatcher.settle(right, Completed(b'{"x": 2}'))
+    (right,) = await harness.claim(1, worker="second")
+    await harness.settle(right, Completed(b'{"x": 2}'))
     done = await one_exchange([returning(left, {"x": 3})], 10)
     assert [json_codec.decode(one.input) for one in done.claimed] == [{"b": 3, "c": 2}]
 
 
-async def test_a_run_met_in_an_earlier_generation_reads_the_newer_outputs(dispatcher, one_exchange):
-    run = await dispatcher.runs.start(a_flow_of("a>b b>c"))
-    (first,) = await dispatcher.claim(1)
+async def test_a_run_met_in_an_earlier_generation_reads_the_newer_outputs(harness, one_exchange):
+    run = await harness.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await harness.claim(1)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 10)
     await one_exchange([report_of(done.claimed[0], Failed(a_failure()))], 0)
-    await dispatcher.runs.retry(run, only="a")
-    (first,) = await dispatcher.claim(1)
-    await dispatcher.settle(first, Completed(b'{"x": 2}'))
-    (second,) = await dispatcher.claim(1)
+    await harness.runs.retry(run, only="a")
+    (first,) = await harness.claim(1)
+    await harness.settle(first, Completed(b'{"x": 2}'))
+    (second,) = await harness.claim(1)
     assert json_codec.decode(second.claimed.input) == {"a": 2}
 
 
-async def test_what_the_fence_refused_is_given_to_nobody(dispatcher, one_exchange, clock):
-    await dispatcher.runs.start(a_flow_of("a>b b>c"))
-    (late,) = await dispatcher.claim(1)
+async def test_what_the_fence_refused_is_given_to_nobody(harness, one_exchange, clock):
+    await harness.runs.start(a_flow_of("a>b b>c"))
+    (late,) = await harness.claim(1)
     await clock.advance(seconds=60)
-    await dispatcher.reap_once()
-    (first,) = await dispatcher.claim(1, worker="second")
-    await dispatcher.settle(first, Completed(b'{"x": 1}'))
+    await harness.reap_once()
+    (first,) = await harness.claim(1, worker="second")
+    await harness.settle(first, Completed(b'{"x": 1}'))
     done = await one_exchange([returning(late.claimed, {"x": 9})], 10)
     assert [json_codec.decode(one.input) for one in done.claimed] == [{"a": 1}]
 
 
-async def test_a_worker_that_takes_all_it_released_wakes_nobody(dispatcher, one_exchange):
-    await dispatcher.runs.start(a_flow_of("a>b b>c"))
-    (first,) = await dispatcher.claim(1)
+async def test_a_worker_that_takes_all_it_released_wakes_nobody(harness, one_exchange):
+    await harness.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await harness.claim(1)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 10)
     assert done.settled.notifications.lanes == set()
 
 
-async def test_a_worker_that_leaves_some_of_what_it_released_wakes_others(dispatcher, one_exchange):
-    await dispatcher.runs.start(a_flow_of("a>b a>c"))
-    (first,) = await dispatcher.claim(1)
+async def test_a_worker_that_leaves_some_of_what_it_released_wakes_others(harness, one_exchange):
+    await harness.runs.start(a_flow_of("a>b a>c"))
+    (first,) = await harness.claim(1)
     done = await one_exchange([returning(first.claimed, {"x": 1})], 1)
     assert len(done.claimed) == 1 and len(done.settled.notifications.lanes) == 1
 
 
-async def test_others_have_what_was_released_before_this_worker_took_its_share(dispatcher, one_exchange, monkeypatch):
-    await dispatcher.runs.start(a_flow_of("a>b a>c a>d"))
-    (first,) = await dispatcher.claim(1)
+async def test_others_have_what_was_released_before_this_worker_took_its_share(harness, one_exchange, monkeypatch):
+    await harness.runs.start(a_flow_of("a>b a>c a>d"))
+    (first,) = await harness.claim(1)
     claim, others = Claimer.claim, []
 
     async def claim_after_others(*given, **options):
         monkeypatch.setattr(Claimer, "claim", claim)
-        others.extend(await dispatcher.claim(2, worker="second"))
+        others.extend(await harness.claim(2, worker="second"))
         return await claim(*given, **options)
 
     monkeypatch.setattr(Claimer, "claim", claim_after_others)
@@ -112,9 +112,9 @@ async def test_others_have_what_was_released_before_this_worker_took_its_share(d
     assert (len(others), len(done.claimed)) == (2, 1)
 
 
-async def test_what_was_released_is_told_before_inputs_are_read(dispatcher, one_exchange, monkeypatch):
-    await dispatcher.runs.start(a_flow_of("a>b a>c"))
-    (first,) = await dispatcher.claim(1)
+async def test_what_was_released_is_told_before_inputs_are_read(harness, one_exchange, monkeypatch):
+    await harness.runs.start(a_flow_of("a>b a>c"))
+    (first,) = await harness.claim(1)
     happened = []
     read = exchanges._ready
 
@@ -127,9 +127,9 @@ async def test_what_was_released_is_told_before_inputs_are_read(dispatcher, one_
     assert happened == [done.settled.notifications, "read"]
 
 
-async def test_who_released_nothing_for_others_tells_nothing(dispatcher, one_exchange):
-    await dispatcher.runs.start(a_flow_of("a>b b>c"))
-    (first,) = await dispatcher.claim(1)
+async def test_who_released_nothing_for_others_tells_nothing(harness, one_exchange):
+    await harness.runs.start(a_flow_of("a>b b>c"))
+    (first,) = await harness.claim(1)
     told = []
     await one_exchange([returning(first.claimed, {"x": 1})], 10, tell=told.append)
     assert told == []

@@ -23,7 +23,7 @@ from holdfast.core.flows.nodes import NodeKind, TriggerRule
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.core.tasks.states import TaskState
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_failure
 
 FAILED = {"failed", "upstream_failed", "canceled"}
@@ -87,13 +87,13 @@ def a_wide_history(seed, *, trouble):
 class Play:
     """One run in the hands of a test: claims in batches, ends in any order and two at once, trouble and pauses."""
 
-    def __init__(self, dispatcher, flow, fates, pauses, batch, random):
-        self.dispatcher, self.flow, self.fates, self.batch, self.random = dispatcher, flow, fates, batch, random
-        self.database, self.pauses, self.is_repeated = dispatcher.engine.database, pauses, False
+    def __init__(self, harness, flow, fates, pauses, batch, random):
+        self.harness, self.flow, self.fates, self.batch, self.random = harness, flow, fates, batch, random
+        self.database, self.pauses, self.is_repeated = harness.engine.database, pauses, False
 
     async def start(self, limit):
-        await self.dispatcher.runs.snapshot(INNER)
-        self.run = await self.dispatcher.runs.start(self.flow, max_active=limit)
+        await self.harness.runs.snapshot(INNER)
+        self.run = await self.harness.runs.start(self.flow, max_active=limit)
 
     async def to_its_end(self, outcomes):
         """Answers how many tasks each node ran: itself, its items, or the node of the flow it runs."""
@@ -101,7 +101,7 @@ class Play:
         held = []
         while (
             held
-            or (held := await self.dispatcher.claim(self.batch))
+            or (held := await self.harness.claim(self.batch))
             or await self.fates.made_good()
             or await self.answered(outcomes)
             or await self.goes_on()
@@ -117,7 +117,7 @@ class Play:
                 reports.append((lease, self.outcome(node, lease, outcomes)))
             await self.fates.meet(reports, held)
             if self.random.random() < 0.5:
-                held += await self.dispatcher.claim(self.batch)
+                held += await self.harness.claim(self.batch)
         return await self.fates.ran(names)
 
     def outcome(self, node, lease, outcomes):
@@ -128,18 +128,18 @@ class Play:
     async def is_paused(self):
         """Somebody pauses the run now and then."""
         if self.random.random() < self.pauses and not await self.stands("paused_at is not null"):
-            await self.dispatcher.runs.pause(self.run)
+            await self.harness.runs.pause(self.run)
 
     async def goes_on(self):
         """A paused run of which nothing is under way goes on: somebody resumes it, or runs again what failed in it."""
         if not await self.stands("paused_at is not null and state = 'o'"):
             return False
-        if self.random.random() < 0.5 and "failed" in (await self.dispatcher.runs.nodes(self.run)).values():
+        if self.random.random() < 0.5 and "failed" in (await self.harness.runs.nodes(self.run)).values():
             self.is_repeated = True
-            await self.dispatcher.runs.retry(self.run)
-            await self.dispatcher.runs.repair_once()
+            await self.harness.runs.retry(self.run)
+            await self.harness.runs.repair_once()
         else:
-            await self.dispatcher.runs.resume(self.run)
+            await self.harness.runs.resume(self.run)
         assert not await self.stands("paused_at is not null")
         return True
 
@@ -161,12 +161,12 @@ class Play:
         late = [number for number in numbers if outcomes[self.flow.nodes[number].name] != "completed"]
         for number in numbers:
             if number not in late:
-                await self.dispatcher.runs.signal(f"event.{self.flow.nodes[number].name}", 1, run_id=self.run)
+                await self.harness.runs.signal(f"event.{self.flow.nodes[number].name}", 1, run_id=self.run)
         if late:
             # Not of those that began to wait because of an event just now.
             overdue = "update holdfast.node set deadline = holdfast.instant() where run_id = $1 and node_no = any($2)"
             await self.database.fetch(overdue, int(self.run), late)
-            await self.dispatcher.runs.repair_once()
+            await self.harness.runs.repair_once()
         return bool(numbers)
 
 
@@ -209,18 +209,18 @@ async def check(stage, flow, outcomes, trouble, limit, pauses, batch, random):
     engine = stage.engine
     if await engine.database.fetchval("select count(*) from holdfast.live"):
         await engine.database.fetch(LEFT_BEHIND)
-    dispatcher = Dispatcher(engine)
-    dispatcher.runs.policy = RetryPolicy(max_retries=0, max_losses=3)
-    fates = Fates(stage, dispatcher, trouble, random)
-    play = Play(dispatcher, replace(flow, version=next(VERSIONS)), fates, pauses, batch, random)
+    harness = EngineHarness(engine)
+    harness.runs.policy = RetryPolicy(max_retries=0, max_losses=3)
+    fates = Fates(stage, harness, trouble, random)
+    play = Play(harness, replace(flow, version=next(VERSIONS)), fates, pauses, batch, random)
     await play.start(limit)
     ran = await play.to_its_end(outcomes)
     expected = settled(flow, outcomes)
-    assert await dispatcher.runs.nodes(play.run) == expected
+    assert await harness.runs.nodes(play.run) == expected
     over = [node for node in flow.nodes if expected[node.name] in ("completed", "failed")]
     assert play.is_repeated or ran == Counter({node.name: TASKS[node.kind] for node in over})
     counts = RunCounts.of(Counter(TaskState(state) for state in expected.values()))
-    assert await dispatcher.runs.state(play.run) == verdict(counts)
+    assert await harness.runs.state(play.run) == verdict(counts)
     play.pauses = 0
     if "failed" in expected.values():
         await fails_again(play, outcomes, expected)
@@ -229,24 +229,24 @@ async def check(stage, flow, outcomes, trouble, limit, pauses, batch, random):
 
 async def fails_again(play, outcomes, before):
     """Run again what failed, and let it fail again: everything stands where it stood."""
-    await play.dispatcher.runs.retry(play.run)
+    await play.harness.runs.retry(play.run)
     await play.to_its_end(outcomes)
-    assert await play.dispatcher.runs.nodes(play.run) == before
-    assert await play.dispatcher.runs.state(play.run) == "failed"
+    assert await play.harness.runs.nodes(play.run) == before
+    assert await play.harness.runs.state(play.run) == "failed"
 
 
 async def is_mended(play, outcomes, before):
     """Run it again with success: what is downstream of a failure ends as the model says now."""
     well = {name: "skipped" if end == "skipped" else "completed" for name, end in outcomes.items()}
-    reset = set(await play.dispatcher.runs.retry(play.run))
+    reset = set(await play.harness.runs.retry(play.run))
     failed = {name for name, state in before.items() if state == "failed"}
     assert failed <= reset
     ran = await play.to_its_end(well)
-    after = await play.dispatcher.runs.nodes(play.run)
+    after = await play.harness.runs.nodes(play.run)
     # Of a list that failed only the item that did so runs again, unless the list may be another.
     upstream = play.flow.graph().upstream
     same = {name for name in failed if reset.isdisjoint(upstream[name])}
     tasks = {node.name: TASKS[node.kind] for node in play.flow.nodes if after[node.name] == "completed"}
     assert ran == Counter({name: min(1, tasks[name]) if name in same else tasks[name] for name in reset & set(tasks)})
     assert after == settled(play.flow, well) | {name: state for name, state in before.items() if name not in reset}
-    assert await play.dispatcher.runs.state(play.run) == "completed"
+    assert await play.harness.runs.state(play.run) == "completed"

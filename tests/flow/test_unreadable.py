@@ -11,7 +11,7 @@ from tests.flow.steps import finish
 from holdfast.core.tasks.outcome import Failed
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.engine import Engine
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_task
 
 _LATER = "update holdfast.flow set definition = jsonb_set(definition, '{nodes,0,kind}', '\"later\"') where name = $1"
@@ -25,13 +25,13 @@ async def unreadable(engine, name):
     stored = await engine.database.fetchval(_READ, name)
     await engine.database.fetch(_LATER, name)
     async with Engine(engine.database.url, engine.settings) as opened:
-        yield Dispatcher(opened)
+        yield EngineHarness(opened)
     await engine.database.fetch(_MEND, name, stored)
 
 
-async def test_a_worker_that_cannot_read_it_leaves_it_to_others(dispatcher, engine, clock):
-    dispatcher.runs.policy = RetryPolicy(max_retries=1)
-    run = await dispatcher.runs.start(a_diamond())
+async def test_a_worker_that_cannot_read_it_leaves_it_to_others(harness, engine, clock):
+    harness.runs.policy = RetryPolicy(max_retries=1)
+    run = await harness.runs.start(a_diamond())
     async with unreadable(engine, a_diamond().name) as elsewhere:
         elsewhere.know(*(node.action for node in a_diamond().nodes))
         plain = await elsewhere.enqueue(a_task())
@@ -41,17 +41,17 @@ async def test_a_worker_that_cannot_read_it_leaves_it_to_others(dispatcher, engi
             assert lease.claimed.fault.code == "worker_unavailable"
             await elsewhere.settle(lease, Failed(lease.claimed.fault))
     await clock.advance(60)
-    await dispatcher.reconcile_once()
-    await finish(dispatcher)
-    assert await dispatcher.runs.state(run) == "completed"
+    await harness.reconcile_once()
+    await finish(harness)
+    assert await harness.runs.state(run) == "completed"
 
 
-async def test_its_runs_hold_up_no_pass_over_others(dispatcher, engine, clock):
-    odd = await dispatcher.runs.start(a_wait(timeout_seconds=60))
-    sound = await dispatcher.runs.start(replace(a_wait(timeout_seconds=60), name="shop.sound"))
+async def test_its_runs_hold_up_no_pass_over_others(harness, engine, clock):
+    odd = await harness.runs.start(a_wait(timeout_seconds=60))
+    sound = await harness.runs.start(replace(a_wait(timeout_seconds=60), name="shop.sound"))
     await clock.advance(61)
     async with unreadable(engine, "shop.wait") as elsewhere:
         await elsewhere.runs.repair_once()
-        assert [await dispatcher.runs.state(one) for one in (odd, sound)] == ["open", "failed"]
-    await dispatcher.runs.repair_once()
-    assert await dispatcher.runs.state(odd) == "failed"
+        assert [await harness.runs.state(one) for one in (odd, sound)] == ["open", "failed"]
+    await harness.runs.repair_once()
+    assert await harness.runs.state(odd) == "failed"

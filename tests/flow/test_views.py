@@ -25,15 +25,15 @@ from holdfast.engine.queries.tasks import list_tasks
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 VERSIONS = count(1)
 LABELS = {"retrying": "failed"}
 
 
-async def tasks_of(dispatcher, run_id) -> dict[int, str]:
+async def tasks_of(harness, run_id) -> dict[int, str]:
     """What the view `tasks` shows of a run's nodes, by number; fails if one is shown twice."""
-    rows = await dispatcher.engine.database.fetch(
+    rows = await harness.engine.database.fetch(
         "select task_id::bigint - run_id::bigint - 1 as node_no, state from holdfast.tasks"
         " where run_id = $1 and task_id::bigint - run_id::bigint - 1 = node_no",
         run_id,
@@ -42,13 +42,13 @@ async def tasks_of(dispatcher, run_id) -> dict[int, str]:
     return {row["node_no"]: row["state"] for row in rows}
 
 
-async def agree(dispatcher, run_id, flow) -> RunState:
+async def agree(harness, run_id, flow) -> RunState:
     """The views `tasks`, `nodes` and `runs`, the lists and the rule of the tests say the same; answers what."""
-    database, catalog = dispatcher.engine.database, dispatcher.engine.catalog
-    nodes = await dispatcher.runs.nodes(run_id)
+    database, catalog = harness.engine.database, harness.engine.catalog
+    nodes = await harness.runs.nodes(run_id)
     shown = {name: LABELS.get(state, state) for name, state in nodes.items()}
     names = [node.name for node in flow.nodes]
-    assert {names[number]: state for number, state in (await tasks_of(dispatcher, run_id)).items()} == shown
+    assert {names[number]: state for number, state in (await tasks_of(harness, run_id)).items()} == shown
     rows = await database.fetch("select node, state, task_id from holdfast.nodes where run_id = $1", run_id)
     assert {row["node"]: row["state"] for row in rows} == nodes
     listed = {row.node: row.state for row in await list_tasks(database, 1, limit=1_000) if row.run_id == run_id}
@@ -75,15 +75,15 @@ def stories(draw):
     return flow, draw(st.lists(acts, max_size=12)), draw(st.sampled_from([None, None, 1, 2])), draw(st.booleans())
 
 
-async def act(dispatcher, run, what, held) -> None:
+async def act(harness, run, what, held) -> None:
     """One thing that may happen to a run; what is refused does not."""
-    runs = dispatcher.runs
+    runs = harness.runs
     if what == "claim":
-        held += await dispatcher.claim(2)
+        held += await harness.claim(2)
     elif what in ("complete", "fail"):
         if held:
             outcome = Completed(b"1") if what == "complete" else Failed(a.a_failure())
-            await dispatcher.settle(held.pop(0), outcome)
+            await harness.settle(held.pop(0), outcome)
     else:
         with contextlib.suppress(Conflict):
             await getattr(runs, what)(run)
@@ -94,69 +94,69 @@ async def act(dispatcher, run, what, held) -> None:
 def test_all_views_agree_at_every_moment_of_any_story(on_engine, story):
     async def play(engine) -> None:
         flow, acts, limit, retries = story
-        dispatcher, held = Dispatcher(engine), []
-        dispatcher.runs.policy = replace(dispatcher.runs.policy, max_retries=int(retries))
+        harness, held = EngineHarness(engine), []
+        harness.runs.policy = replace(harness.runs.policy, max_retries=int(retries))
         flow = replace(flow, version=next(VERSIONS))
-        run = await dispatcher.runs.start(flow, max_active=limit)
+        run = await harness.runs.start(flow, max_active=limit)
         was = RunState.QUEUED
         for what in acts:
-            await act(dispatcher, run, what, held)
-            stands = await agree(dispatcher, run, flow)
+            await act(harness, run, what, held)
+            stands = await agree(harness, run, flow)
             assert stands is was or stands in RUN_TRANSITIONS[was], (was, what, stands)
             was = stands
-        if await dispatcher.runs.state(run) == "open":
-            await act(dispatcher, run, "cancel", held)
+        if await harness.runs.state(run) == "open":
+            await act(harness, run, "cancel", held)
         for lease in held:
-            await dispatcher.settle(lease, Completed(b"1"))
-        await agree(dispatcher, run, flow)
+            await harness.settle(lease, Completed(b"1"))
+        await agree(harness, run, flow)
 
     on_engine(play)
 
 
 @pytest.mark.parametrize(("fail", "steps"), [([0], 1), ([1], 2), ([2], 3), ([], 9)])
-async def test_a_run_that_is_run_again_moves_as_the_table_says(dispatcher, fail, steps):
+async def test_a_run_that_is_run_again_moves_as_the_table_says(harness, fail, steps):
     """Before anything completed it is queued again, after that it runs on."""
     flow = a_diamond()
-    run = await dispatcher.runs.start(flow)
+    run = await harness.runs.start(flow)
     for _ in range(steps):
-        await step(dispatcher, fail=fail)
-    was = await agree(dispatcher, run, flow)
-    await dispatcher.runs.retry(run, only=None if fail else "end")
-    stands = await agree(dispatcher, run, flow)
+        await step(harness, fail=fail)
+    was = await agree(harness, run, flow)
+    await harness.runs.retry(run, only=None if fail else "end")
+    stands = await agree(harness, run, flow)
     assert was is not stands and stands in RUN_TRANSITIONS[was], (was, stands)
-    await finish(dispatcher)
+    await finish(harness)
 
 
-async def place(dispatcher, task_id):
-    row = await dispatcher.engine.database.fetchrow("select * from holdfast.locate_task($1)", int(task_id))
+async def place(harness, task_id):
+    row = await harness.engine.database.fetchrow("select * from holdfast.locate_task($1)", int(task_id))
     return None if row is None else (str(row["run_id"]), row["node_no"], row["item_no"])
 
 
-async def test_every_task_has_its_place_and_only_those_of_runs(dispatcher):
-    plain = await dispatcher.enqueue(a.a_task())
-    run = await dispatcher.runs.start(a_map())
-    other = await dispatcher.runs.start(a_flow("a>b"))
-    await dispatcher.settle(await dispatcher.claim_task(str(int(run) + 1)), Completed(b'{"all": [5, 6, 7]}'))
+async def test_every_task_has_its_place_and_only_those_of_runs(harness):
+    plain = await harness.enqueue(a.a_task())
+    run = await harness.runs.start(a_map())
+    other = await harness.runs.start(a_flow("a>b"))
+    await harness.settle(await harness.claim_task(str(int(run) + 1)), Completed(b'{"all": [5, 6, 7]}'))
     items = sorted(
         row["task_id"]
-        for row in await dispatcher.engine.database.fetch(
+        for row in await harness.engine.database.fetch(
             "select task_id from holdfast.live where run_id = $1 and node_no = 1", int(run)
         )
     )
-    assert await place(dispatcher, plain.task_id) is None
-    assert await place(dispatcher, run) is None
-    assert [await place(dispatcher, int(run) + number) for number in (1, 3)] == [(run, 0, None), (run, 2, None)]
-    assert await place(dispatcher, int(other) + 2) == (other, 1, None)
-    assert [await place(dispatcher, item) for item in items] == [(run, 1, 0), (run, 1, 1), (run, 1, 2)]
-    assert await place(dispatcher, items[-1] + 1) is None
+    assert await place(harness, plain.task_id) is None
+    assert await place(harness, run) is None
+    assert [await place(harness, int(run) + number) for number in (1, 3)] == [(run, 0, None), (run, 2, None)]
+    assert await place(harness, int(other) + 2) == (other, 1, None)
+    assert [await place(harness, item) for item in items] == [(run, 1, 0), (run, 1, 1), (run, 1, 2)]
+    assert await place(harness, items[-1] + 1) is None
 
 
-async def test_nodes_and_items_show_input_output_and_place(dispatcher):
-    database, catalog = dispatcher.engine.database, dispatcher.engine.catalog
-    run = await dispatcher.runs.start(a_map(), tags=("red",))
-    await step(dispatcher, outputs={0: {"all": [5, 6]}})
-    first, second = await dispatcher.claim(10)
-    await dispatcher.settle(first, Completed(b"10"))
+async def test_nodes_and_items_show_input_output_and_place(harness):
+    database, catalog = harness.engine.database, harness.engine.catalog
+    run = await harness.runs.start(a_map(), tags=("red",))
+    await step(harness, outputs={0: {"all": [5, 6]}})
+    first, second = await harness.claim(10)
+    await harness.settle(first, Completed(b"10"))
     view = await show_task(database, catalog, 1, first.claimed.task_id)
     assert (view.state, bytes(view.output), view.run_id, view.node, view.item) == ("completed", b"10", run, "double", 0)
     assert bytes(view.input) == b'{"by":2,"x":5}'
@@ -170,14 +170,14 @@ async def test_nodes_and_items_show_input_output_and_place(dispatcher):
         ("double", "completed")
     ]
     assert len(rows) == 5
-    await dispatcher.settle(second, Completed(b"12"))
-    await finish(dispatcher)
+    await harness.settle(second, Completed(b"12"))
+    await finish(harness)
 
 
-async def test_a_wait_and_a_child_are_shown_as_running_without_a_queue(dispatcher):
-    await dispatcher.runs.snapshot(a_sum(1))
-    parent, waiting = await dispatcher.runs.start(a_parent()), await dispatcher.runs.start(a_wait())
-    database, catalog = dispatcher.engine.database, dispatcher.engine.catalog
+async def test_a_wait_and_a_child_are_shown_as_running_without_a_queue(harness):
+    await harness.runs.snapshot(a_sum(1))
+    parent, waiting = await harness.runs.start(a_parent()), await harness.runs.start(a_wait())
+    database, catalog = harness.engine.database, harness.engine.catalog
     running = {row.node: (row.action, row.queue) for row in await list_tasks(database, 1, states=["running"])}
     assert running == {"inner": ("shop.sum", ""), "paid": ("payment", "")}
     view = await show_run(database, catalog, 1, int(parent))
@@ -185,15 +185,15 @@ async def test_a_wait_and_a_child_are_shown_as_running_without_a_queue(dispatche
     child = await show_run(database, catalog, 1, int(view.tasks[0].child_run_id))
     assert (child.parent_run_id, child.flow) == (parent, "shop.sum")
     assert (await show_run(database, catalog, 1, int(waiting))).tasks[0].wait_key == "payment"
-    await dispatcher.runs.cancel(waiting)
-    await finish(dispatcher, outputs={0: {"v": 1}, 1: {"v": 1}})
+    await harness.runs.cancel(waiting)
+    await finish(harness, outputs={0: {"v": 1}, 1: {"v": 1}})
 
 
-async def test_lists_of_nodes_are_paged_and_filtered(dispatcher):
+async def test_lists_of_nodes_are_paged_and_filtered(harness):
     flow = a_choice()
-    run = await dispatcher.runs.start(flow)
-    await finish(dispatcher, outputs={0: {"n": 0}})
-    database = dispatcher.engine.database
+    run = await harness.runs.start(flow)
+    await finish(harness, outputs={0: {"n": 0}})
+    database = harness.engine.database
 
     async def names(**asked):
         return [row.node for row in await list_tasks(database, 1, **asked)]
@@ -206,50 +206,50 @@ async def test_lists_of_nodes_are_paged_and_filtered(dispatcher):
     assert await names(queue="other") == []
 
 
-async def test_queues_count_blocked_nodes_and_completed_ones(dispatcher):
-    await a.a_completed_task(dispatcher)
-    run = await dispatcher.runs.start(a_map())
-    await step(dispatcher, outputs={0: {"all": [5, 6, 7]}})
-    await step(dispatcher)
-    (queue,) = await list_queues(dispatcher.engine.database, 1)
+async def test_queues_count_blocked_nodes_and_completed_ones(harness):
+    await a.a_completed_task(harness)
+    run = await harness.runs.start(a_map())
+    await step(harness, outputs={0: {"all": [5, 6, 7]}})
+    await step(harness)
+    (queue,) = await list_queues(harness.engine.database, 1)
     assert (queue.blocked, queue.completed, queue.queued) == (0, 5, 1)
-    await dispatcher.runs.start(a_diamond())
-    (queue,) = await list_queues(dispatcher.engine.database, 1)
+    await harness.runs.start(a_diamond())
+    (queue,) = await list_queues(harness.engine.database, 1)
     assert (queue.blocked, queue.queued, queue.partial) == (3, 2, ())
     assert queue.oldest_seconds is not None
-    await finish(dispatcher)
-    assert await dispatcher.runs.state(run) == "completed"
-    (queue,) = await list_queues(dispatcher.engine.database, 1)
+    await finish(harness)
+    assert await harness.runs.state(run) == "completed"
+    (queue,) = await list_queues(harness.engine.database, 1)
     assert (queue.blocked, queue.completed) == (0, 10)
 
 
-async def results(dispatcher, *task_ids):
-    rows = await dispatcher.engine.database.fetch(sql("results"), [int(one) for one in task_ids], 1)
+async def results(harness, *task_ids):
+    rows = await harness.engine.database.fetch(sql("results"), [int(one) for one in task_ids], 1)
     return {str(row["task_id"]): row["state"] for row in rows}
 
 
-async def test_a_completion_of_an_earlier_generation_answers_for_nobody(dispatcher):
+async def test_a_completion_of_an_earlier_generation_answers_for_nobody(harness):
     flow = a_flow("a>b")
-    run = await dispatcher.runs.start(flow)
-    await finish(dispatcher)
-    first, second = (dispatcher.runs.task_id(run, flow, name) for name in ("a", "b"))
-    assert await results(dispatcher, first, second) == {first: "completed", second: "completed"}
-    await dispatcher.runs.retry(run, only="a")
-    assert await results(dispatcher, first, second, run) == {}
-    await step(dispatcher)
-    assert await results(dispatcher, first, second) == {first: "completed"}
-    await step(dispatcher, fail=[1])
-    assert await results(dispatcher, first, second, run) == {first: "completed", second: "failed", run: "failed"}
+    run = await harness.runs.start(flow)
+    await finish(harness)
+    first, second = (harness.runs.task_id(run, flow, name) for name in ("a", "b"))
+    assert await results(harness, first, second) == {first: "completed", second: "completed"}
+    await harness.runs.retry(run, only="a")
+    assert await results(harness, first, second, run) == {}
+    await step(harness)
+    assert await results(harness, first, second) == {first: "completed"}
+    await step(harness, fail=[1])
+    assert await results(harness, first, second, run) == {first: "completed", second: "failed", run: "failed"}
 
 
-async def test_nodes_without_a_task_answer_too(dispatcher):
-    run = await dispatcher.runs.start(a_choice())
-    await finish(dispatcher, outputs={0: {"n": 0}})
+async def test_nodes_without_a_task_answer_too(harness):
+    run = await harness.runs.start(a_choice())
+    await finish(harness, outputs={0: {"n": 0}})
     skipped = str(int(run) + 2)
-    assert await results(dispatcher, skipped) == {skipped: "skipped"}
-    other = await dispatcher.runs.start(a_flow("a>b"))
-    await dispatcher.runs.cancel(other)
-    waits = Results(dispatcher.engine.database, 1)
+    assert await results(harness, skipped) == {skipped: "skipped"}
+    other = await harness.runs.start(a_flow("a>b"))
+    await harness.runs.cancel(other)
+    waits = Results(harness.engine.database, 1)
     assert (await waits.wait(int(other) + 2)).state == "canceled"
     with pytest.raises(NotFound):
         await waits.wait(int(other) + 99)

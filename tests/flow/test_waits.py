@@ -1,4 +1,4 @@
-"""Nodes that wait: for an event, for somebody's approval, or until their time is over."""
+"""Nodes that wait: for an event, for an approval, or until their time is over."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ from holdfast.engine.lifecycle.runs.signals import _end_wait
 from holdfast.engine.lifecycle.tasks.settle import settle
 
 
-async def test_a_node_waits_for_an_event_and_returns_its_payload(dispatcher):
-    run = await dispatcher.runs.start(a_wait())
-    assert not await dispatcher.claim(10)
-    await dispatcher.runs.signal("payment", {"amount": 5})
-    assert await step(dispatcher) == [{"payment": {"amount": 5}}]
-    assert await dispatcher.runs.state(run) == "completed"
+async def test_a_node_waits_for_an_event_and_returns_its_payload(harness):
+    run = await harness.runs.start(a_wait())
+    assert not await harness.claim(10)
+    await harness.runs.signal("payment", {"amount": 5})
+    assert await step(harness) == [{"payment": {"amount": 5}}]
+    assert await harness.runs.state(run) == "completed"
 
 
-async def test_an_event_that_came_before_the_wait_is_not_lost_and_not_used_twice(dispatcher):
+async def test_an_event_that_came_before_the_wait_is_not_lost_and_not_used_twice(harness):
     nodes = (a_node("first"), *(Node(name=name, action="tick", kind=NodeKind.WAIT) for name in ("one", "two")))
     edges = (an_order_edge("first>one"), an_order_edge("one>two"))
-    run = await dispatcher.runs.start(FlowDefinition(name="shop.ticks", nodes=nodes, edges=edges))
-    await dispatcher.runs.signal("tick", 1)
-    await step(dispatcher)
-    assert await dispatcher.runs.nodes(run) == {"first": "completed", "one": "completed", "two": "running"}
-    await dispatcher.runs.signal("tick", 2, run_id=run)
-    assert await dispatcher.runs.state(run) == "completed"
+    run = await harness.runs.start(FlowDefinition(name="shop.ticks", nodes=nodes, edges=edges))
+    await harness.runs.signal("tick", 1)
+    await step(harness)
+    assert await harness.runs.nodes(run) == {"first": "completed", "one": "completed", "two": "running"}
+    await harness.runs.signal("tick", 2, run_id=run)
+    assert await harness.runs.state(run) == "completed"
 
 
-async def test_an_event_for_another_run_or_of_before_answers_nothing(dispatcher, clock):
-    await dispatcher.runs.signal("payment", 1)
+async def test_an_event_for_another_run_or_of_before_answers_nothing(harness, clock):
+    await harness.runs.signal("payment", 1)
     await clock.advance(1)
-    other, run = await dispatcher.runs.start(a_wait()), await dispatcher.runs.start(a_wait())
-    await dispatcher.runs.signal("payment", 1, run_id=other)
-    assert (await dispatcher.runs.nodes(run))["paid"] == "running"
-    assert (await dispatcher.runs.nodes(other))["paid"] == "completed"
-    await dispatcher.runs.cancel(run)
-    assert await dispatcher.runs.state(run) == "canceled"
-    await finish(dispatcher)
+    other, run = await harness.runs.start(a_wait()), await harness.runs.start(a_wait())
+    await harness.runs.signal("payment", 1, run_id=other)
+    assert (await harness.runs.nodes(run))["paid"] == "running"
+    assert (await harness.runs.nodes(other))["paid"] == "completed"
+    await harness.runs.cancel(run)
+    assert await harness.runs.state(run) == "canceled"
+    await finish(harness)
 
 
 @pytest.mark.parametrize(("on_timeout", "paid"), [(None, "failed"), ("skip", "skipped")])
-async def test_a_wait_ends_at_its_deadline(dispatcher, clock, on_timeout, paid):
+async def test_a_wait_ends_at_its_deadline(harness, clock, on_timeout, paid):
     config = {"on_timeout": on_timeout} if on_timeout else {}
-    run = await dispatcher.runs.start(a_wait(timeout_seconds=60, config=config))
+    run = await harness.runs.start(a_wait(timeout_seconds=60, config=config))
     await clock.advance(59)
-    await dispatcher.runs.repair_once()
-    assert (await dispatcher.runs.nodes(run))["paid"] == "running"
+    await harness.runs.repair_once()
+    assert (await harness.runs.nodes(run))["paid"] == "running"
     await clock.advance(2)
-    await dispatcher.runs.repair_once()
-    assert (await dispatcher.runs.nodes(run))["paid"] == paid
-    assert await dispatcher.runs.state(run) == ("failed" if paid == "failed" else "completed")
+    await harness.runs.repair_once()
+    assert (await harness.runs.nodes(run))["paid"] == paid
+    assert await harness.runs.state(run) == ("failed" if paid == "failed" else "completed")
 
 
 @pytest.mark.parametrize(("approved", "state"), [(True, "open"), (False, "failed")])
-async def test_an_approval_is_given_or_refused_by_somebody(dispatcher, approved, state):
-    run = await dispatcher.runs.start(a_wait(config={"approval": True}))
-    await dispatcher.runs.answer(run, "paid", is_given=approved, reason="no", actor="ada")
-    assert await dispatcher.runs.state(run) == state
+async def test_an_approval_is_given_or_refused_by_somebody(harness, approved, state):
+    run = await harness.runs.start(a_wait(config={"approval": True}))
+    await harness.runs.answer(run, "paid", is_given=approved, reason="no", actor="ada")
+    assert await harness.runs.state(run) == state
     if not approved:
-        [row] = await dispatcher.engine.database.fetch("select code, message from holdfast.failure")
+        [row] = await harness.engine.database.fetch("select code, message from holdfast.failure")
         assert tuple(row) == ("approval_rejected", "ada rejected paid: no.")
-    await finish(dispatcher)
+    await finish(harness)
 
 
-async def test_an_event_from_before_two_sub_flows_answers_one_of_them_also_at_once(dispatcher, engine):
-    await dispatcher.runs.snapshot(a_wait())
+async def test_an_event_from_before_two_sub_flows_answers_one_of_them_also_at_once(harness, engine):
+    await harness.runs.snapshot(a_wait())
     inner = (a_node(name, action="shop.wait", kind=NodeKind.FLOW) for name in ("left", "right"))
     nodes = (a_node("first"), *inner)
     edges = (an_order_edge("first>left"), an_order_edge("first>right"))
-    run = await dispatcher.runs.start(FlowDefinition(name="shop.both", nodes=nodes, edges=edges).validated())
-    await dispatcher.runs.signal("payment", 7, run_id=run)
-    [lease] = await dispatcher.claim(10)
+    run = await harness.runs.start(FlowDefinition(name="shop.both", nodes=nodes, edges=edges).validated())
+    await harness.runs.signal("payment", 7, run_id=run)
+    [lease] = await harness.claim(10)
     # Without what follows the end: both sub-flows begin, and wait.
     async with engine.database.transaction() as session:
         await settle(session, engine.catalog, [report_of(lease.claimed, Completed(b"1"))])
@@ -99,4 +99,4 @@ async def test_an_event_from_before_two_sub_flows_answers_one_of_them_also_at_on
     await late
     left = await engine.database.fetch("select run_id from holdfast.node where state = 'w'")
     assert [row["run_id"] for row in left] == [second["run_id"]]
-    await dispatcher.runs.cancel(run)
+    await harness.runs.cancel(run)

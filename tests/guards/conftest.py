@@ -5,5 +5,5 @@ from tests.guards.checks.all import Stage
 
 
 @pytest.fixture
-def stage(engine, dispatcher, clock):
-    return Stage(engine, dispatcher, clock)
+def stage(engine, harness, clock):
+    return Stage(engine, harness, clock)

@@ -28,12 +28,12 @@ def launching(engine, platform):
 
 
 @pytest.fixture
-def queue_up(dispatcher, engine):
+def queue_up(harness, engine):
     """Enqueue tasks of an action whose worker is launched."""
 
     async def queue_up(count=1, *, launcher="test", action=ACTION, **options):
         await engine.catalog.declare(1, action, "default", RetryPolicy(), "", launcher=launcher)
-        made = [await dispatcher.enqueue(a_task(action=action, **options)) for _ in range(count)]
+        made = [await harness.enqueue(a_task(action=action, **options)) for _ in range(count)]
         return [one.task_id for one in made]
 
     return queue_up

@@ -199,7 +199,7 @@ async def test_what_was_launched_can_be_stopped_by_its_name_alone(kind, holdfast
 
 
 @pytest.mark.representative(one_in=3)
-async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, kind, holdfast_url, dispatcher):
+async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, kind, holdfast_url, harness):
     with a_launcher(kind, holdfast_url, SLEEP) as given:
         launching = Launching(engine, Fixed({"here": profile(given.launcher, name="here")}))
         task = await client.enqueue(shop_app.hang, where="")
@@ -208,14 +208,14 @@ async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, 
         os.killpg(child.pid, signal.SIGKILL)
         await asyncio.to_thread(child.wait, 5)
         await engine.database.fetch("update holdfast.launch set looked_at = looked_at - interval '1 minute'")
-        await launching.supervise_once()
-        [attempt] = await dispatcher.attempts(task.task_id)
+        await launching.tend_once()
+        [attempt] = await harness.attempts(task.task_id)
         assert "stopped without attaching" in attempt.message and attempt.state == "lost"
 
 
 @pytest.mark.representative(one_in=3)
 async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
-    client, launching, given, engine, dispatcher, clock, tmp_path
+    client, launching, given, engine, harness, clock, tmp_path
 ):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.hang, where=str(where))
@@ -223,8 +223,8 @@ async def test_a_worker_killed_after_it_attached_is_lost_by_its_lease(
     await eventually(lambda: where.exists() and where.read_text())
     os.kill(int(where.read_text()), signal.SIGKILL)
     await clock.advance(seconds=11)
-    await dispatcher.reap_once()
-    [attempt] = await dispatcher.attempts(task.task_id)
+    await harness.reap_once()
+    [attempt] = await harness.attempts(task.task_id)
     assert attempt.state == "lost" and "without a heartbeat" in attempt.message
     await launching.supervise_once()
 

@@ -8,7 +8,7 @@ from holdfast.core.limits.breaker import Breaker
 from holdfast.core.tasks.retry import RetryPolicy
 from holdfast.engine.identity.tenants import create_tenant
 from holdfast.engine.launching import launch as verbs
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_task
 
 
@@ -16,7 +16,7 @@ async def a_tenant(engine, name):
     """A tenant of this name with the launched action declared."""
     tenant = await create_tenant(engine.database, name, actor="anna", reason="")
     await engine.catalog.declare(tenant.tenant_id, ACTION, "default", RetryPolicy(), "", launcher="test")
-    return Dispatcher(engine.of(tenant.tenant_id))
+    return EngineHarness(engine.of(tenant.tenant_id))
 
 
 async def test_tenants_take_turns_whatever_their_priorities(engine, queue_up):
@@ -38,10 +38,10 @@ async def test_a_tenant_that_holds_fewer_slots_comes_first(engine, launching, qu
     assert [one.tenant for one in found] == ["beta", "beta", "default", "beta", "default", "default"]
 
 
-async def test_what_an_open_breaker_holds_back_takes_nobodys_turn(engine, dispatcher, clock, queue_up):
+async def test_what_an_open_breaker_holds_back_takes_nobodys_turn(engine, harness, clock, queue_up):
     await clock.freeze()
     await queue_up(2)
-    await dispatcher.guard(ACTION, breaker=Breaker())
+    await harness.guard(ACTION, breaker=Breaker())
     await engine.database.fetch(
         "update holdfast.breaker set state = 'o', trial_at = holdfast.instant() + interval '30s'"
     )

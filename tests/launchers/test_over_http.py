@@ -123,16 +123,16 @@ def apart(actions):
     return {name: action for name, action in actions.items() if not name.endswith("apart")}
 
 
-async def test_an_answer_lost_after_the_swap_is_found_again(order, attached, server_url, dispatcher):
+async def test_an_answer_lost_after_the_swap_is_found_again(order, attached, server_url, harness):
     async with LossyWay(server_url, lambda path: path == "/internal/attach") as lossy:
         worker = attached(lossy.url, apart(shop_app.app.actions))
         assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
     assert lossy.lost == ["/internal/attach"]
-    assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["completed"]
+    assert [one.state for one in await harness.attempts(order.task_id)] == ["completed"]
 
 
 async def test_a_server_that_restarts_while_a_launched_worker_starts_is_waited_for(
-    order, server_url, token, holdfast_settings, dispatcher
+    order, server_url, token, holdfast_settings, harness
 ):
     """Its first questions, for the terms and to be known, go unanswered once each."""
     asked = set()
@@ -148,7 +148,7 @@ async def test_a_server_that_restarts_while_a_launched_worker_starts_is_waited_f
         worker = SingleAttemptWorker(line, apart(shop_app.app.actions))
         assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
     assert lossy.lost == ["/internal/terms", "/internal/workers"]
-    assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["completed"]
+    assert [one.state for one in await harness.attempts(order.task_id)] == ["completed"]
 
 
 async def test_a_token_is_good_once(order, attached):
@@ -175,21 +175,21 @@ async def test_a_launched_worker_without_the_action_says_so(order, attached, cli
 
 
 async def test_an_attempt_that_cannot_have_its_input_is_over_before_it_runs(
-    dispatcher, engine, platform, server_url, holdfast_settings
+    harness, engine, platform, server_url, holdfast_settings
 ):
     """Its node binds what the one before did not give: the server settles that, and there is nothing to run."""
-    runs, action = Runs(dispatcher), "launched.add"
+    runs, action = Runs(harness), "launched.add"
     await engine.catalog.declare(1, action, "default", RetryPolicy(), "", launcher="here")
     nodes = (a_node("first"), a_node("second", action=action))
     await runs.start(FlowDefinition(name="shop.two", nodes=nodes, edges=(an_edge("first>second", "rows>a"),)))
-    await dispatcher.settle(await dispatcher.claim_one(), Completed(b"{}"))
+    await harness.settle(await harness.claim_one(), Completed(b"{}"))
     await Launching(engine, Fixed({"here": profile(platform, name="here")})).launch_once()
     [order] = platform.asked
     made = await create_token(engine.database, 1, name="any", role="worker", actor="anna")
     line = HttpTransport(server_url, replace(holdfast_settings, token=made.token, url=server_url))
     worker = SingleAttemptWorker(line, apart(shop_app.app.actions))
     assert await worker.run_attached(int(order.task_id), order.attempt, order.token)
-    assert [one.state for one in await dispatcher.attempts(order.task_id)] == ["failed"]
+    assert [one.state for one in await harness.attempts(order.task_id)] == ["failed"]
 
 
 async def test_a_launched_worker_declares_nothing_about_other_queues(order, attached, engine):
@@ -208,8 +208,8 @@ async def _nothing() -> None:
 
 
 @pytest.mark.slow("it starts launched workers; test_a_launched_worker_needs_a_server_and_no_database is fast")
-async def test_the_command_says_whose_the_attempt_is(order, environment, dispatcher):
-    await dispatcher.cancel(order.task_id)
+async def test_the_command_says_whose_the_attempt_is(order, environment, harness):
+    await harness.cancel(order.task_id)
     done = await asyncio.to_thread(
         subprocess.run,
         ATTACH,

@@ -115,22 +115,22 @@ async def test_a_launcher_that_no_server_has_is_named_by_why(queue_up, launching
     assert found.code == "no_launcher" and "elsewhere (no server ever did)" in found.headline
 
 
-async def test_a_limited_queue_limits_launches(queue_up, launching, dispatcher, why):
+async def test_a_limited_queue_limits_launches(queue_up, launching, harness, why):
     _, second = await queue_up(2)
-    await dispatcher.limit(max_running=1)
+    await harness.limit(max_running=1)
     assert await launching.launch_once() == 1
     assert (await why(second)).code == "limit_reached"
 
 
 async def test_an_attempt_that_is_launched_twice_is_one_first_attempt_to_a_quota(
-    engine, queue_up, launching, dispatcher, platform, clock
+    engine, queue_up, launching, harness, platform, clock
 ):
-    await dispatcher.guard(ACTION, quota=Quota(share=0.5, window_seconds=3600))
+    await harness.guard(ACTION, quota=Quota(share=0.5, window_seconds=3600))
     await queue_up()
     platform.faults = [REFUSE]
     await launching.launch_once()
     await clock.advance(seconds=2)
-    await dispatcher.reconcile_once()
+    await harness.reconcile_once()
     await launching.launch_once()
     (view,) = await list_quotas(engine.database, 1)
     assert (view.first_attempts, len(platform.asked)) == (1, 2)

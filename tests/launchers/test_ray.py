@@ -157,7 +157,7 @@ async def test_a_name_is_one_actor_that_can_be_seen_and_stopped(launcher):
     await launcher.stop("hf-9-1", "hf-9-1")
 
 
-async def test_the_work_of_a_killed_node_goes_on_at_the_other(client, loops, cluster, tmp_path, dispatcher):
+async def test_the_work_of_a_killed_node_goes_on_at_the_other(client, loops, cluster, tmp_path, harness):
     where = tmp_path / "pid"
     task = await client.enqueue(shop_app.survive, where=str(where))
     await eventually(lambda: where.exists() and where.read_text(), seconds_max=60.0)
@@ -165,7 +165,7 @@ async def test_the_work_of_a_killed_node_goes_on_at_the_other(client, loops, clu
     [node] = [one for one in cluster[1] if worker_is_of(one.pid, worker)]
     kill_raylet(node.pid)
     assert await task.result(timeout=120) == 2
-    first, second = await dispatcher.attempts(task.task_id)
+    first, second = await harness.attempts(task.task_id)
     assert (first.state, second.state) == ("lost", "completed")
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)

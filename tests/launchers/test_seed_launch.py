@@ -22,12 +22,12 @@ from holdfast.testing.factories import a_failure
 
 
 async def test_no_available_slot_leaves_the_task_queued_without_a_reservation(
-    launching, queue_up, dispatcher, platform, why
+    launching, queue_up, harness, platform, why
 ):
     *_, last = await queue_up(3)
     assert await launching.launch_once() == 2
     assert await launching.launch_once() == 0
-    task = await dispatcher.task(last)
+    task = await harness.task(last)
     assert (task.state, task.attempt) == (TaskState.QUEUED, 0)
     found = await why(last)
     assert found.code == "no_launch_slot" and "2/2 slots taken" in found.headline
@@ -41,7 +41,7 @@ async def test_slot_acquisition_is_atomic(engine, queue_up, slots):
     assert len(await slots()) == 3
 
 
-async def test_the_record_is_written_before_the_launch(launching, queue_up, dispatcher, platform, engine):
+async def test_the_record_is_written_before_the_launch(launching, queue_up, harness, platform, engine):
     await queue_up()
     told = []
 
@@ -64,14 +64,12 @@ async def test_a_duplicate_of_the_same_attempt_is_a_no_op_and_its_slot_is_freed(
     assert await slots() == [task]
 
 
-async def test_a_duplicate_that_comes_after_the_attempt_is_a_no_op_too(
-    engine, launching, queue_up, dispatcher, platform
-):
+async def test_a_duplicate_that_comes_after_the_attempt_is_a_no_op_too(engine, launching, queue_up, harness, platform):
     await queue_up(max_retries=3)
     [stale] = await verbs.find_launchable(engine.database)
     await launching.launch_once()
-    lease = await dispatcher.attach(reservation_of(platform.asked[0]))
-    await dispatcher.settle(lease, Failed(a_failure()))
+    lease = await harness.attach(reservation_of(platform.asked[0]))
+    await harness.settle(lease, Failed(a_failure()))
     await engine.database.fetch("update holdfast.live set state = 'q', due_at = null, is_retrying = false")
     holder = await verbs.take_slot(engine.database, stale, slots=5)
     assert await verbs.reserve_launch(engine.database, stale, holder, launch_seconds=120) is None
@@ -85,12 +83,12 @@ async def test_two_loops_at_once_launch_each_attempt_once(engine, queue_up, plat
 
 
 async def test_a_launch_failure_removes_the_reservation_and_frees_the_slot(
-    launching, queue_up, dispatcher, platform, slots, why
+    launching, queue_up, harness, platform, slots, why
 ):
     [task] = await queue_up()
     platform.faults = [REFUSE]
     await launching.launch_once()
-    assert (await dispatcher.task(task)).attempt == 0 and await dispatcher.attempts(task) == []
+    assert (await harness.task(task)).attempt == 0 and await harness.attempts(task) == []
     assert await slots() == []
     found = await why(task)
     assert (
@@ -100,75 +98,75 @@ async def test_a_launch_failure_removes_the_reservation_and_frees_the_slot(
     )
 
 
-async def test_the_same_attempt_is_launched_again_under_the_same_name(launching, queue_up, dispatcher, platform, clock):
+async def test_the_same_attempt_is_launched_again_under_the_same_name(launching, queue_up, harness, platform, clock):
     [task] = await queue_up()
     platform.faults = [REFUSE]
     await launching.launch_once()
     assert await launching.launch_once() == 0  # it waits for its backoff
     await clock.advance(seconds=2)
-    await dispatcher.reconcile_once()
+    await harness.reconcile_once()
     await launching.launch_once()
     assert [(order.name, order.attempt) for order in platform.asked] == [(platform.asked[0].name, 1)] * 2
-    lease = await dispatcher.attach(reservation_of(platform.asked[1]))
-    await dispatcher.settle(lease, Completed(b"1"))
-    assert [one.state for one in await dispatcher.attempts(task)] == [AttemptState.COMPLETED]
+    lease = await harness.attach(reservation_of(platform.asked[1]))
+    await harness.settle(lease, Completed(b"1"))
+    assert [one.state for one in await harness.attempts(task)] == [AttemptState.COMPLETED]
 
 
 async def test_after_five_failed_launches_the_task_fails_with_launch_failed(
-    launching, queue_up, dispatcher, platform, clock, engine, slots
+    launching, queue_up, harness, platform, clock, engine, slots
 ):
     [task] = await queue_up(max_retries=3)
     platform.faults = [REFUSE] * LAUNCHES_MAX
     for _ in range(LAUNCHES_MAX):
         await launching.launch_once()
         await clock.advance(seconds=61)
-        await dispatcher.reconcile_once()
-    assert (await dispatcher.task(task)).state is TaskState.FAILED
-    [attempt] = await dispatcher.attempts(task)
+        await harness.reconcile_once()
+    assert (await harness.task(task)).state is TaskState.FAILED
+    [attempt] = await harness.attempts(task)
     assert (attempt.attempt, attempt.code, attempt.reason) == (1, "launch_failed", "launch_failed")
     assert await slots() == [] and len(platform.asked) == LAUNCHES_MAX
     assert len(await list_letters(engine.database, 1)) == 1
 
 
-async def test_an_answer_that_got_lost_is_one_worker(launching, queue_up, dispatcher, platform, clock):
+async def test_an_answer_that_got_lost_is_one_worker(launching, queue_up, harness, platform, clock):
     """The worker came up although its launch counts as failed: it waits, and is the one that is launched again."""
     [task] = await queue_up()
     platform.faults = [LOSE_ANSWER]
     await launching.launch_once()
     [started] = platform.running.values()
     with pytest.raises(LeaseLost) as early:
-        await dispatcher.attach(reservation_of(started))
+        await harness.attach(reservation_of(started))
     assert early.value.fields["is_early"]
     await clock.advance(seconds=2)
-    await dispatcher.reconcile_once()
+    await harness.reconcile_once()
     await launching.launch_once()
     assert list(platform.running.values()) == [started]
-    await dispatcher.settle(await dispatcher.attach(reservation_of(started)), Completed(b"1"))
-    assert (await dispatcher.task(task)).state is TaskState.COMPLETED
+    await harness.settle(await harness.attach(reservation_of(started)), Completed(b"1"))
+    assert (await harness.task(task)).state is TaskState.COMPLETED
 
 
-async def test_a_late_callback_cannot_clobber_another_attempt(launching, queue_up, dispatcher, platform, clock):
+async def test_a_late_callback_cannot_clobber_another_attempt(launching, queue_up, harness, platform, clock):
     await queue_up()
     await launching.launch_once()
     await clock.advance(seconds=121)
-    await dispatcher.reap_once()
+    await harness.reap_once()
     await launching.launch_once()
     first, second = platform.asked
     assert (first.attempt, second.attempt) == (1, 2) and first.name != second.name
     with pytest.raises(LeaseLost):
-        await dispatcher.attach(reservation_of(first))
-    await dispatcher.settle(await dispatcher.attach(reservation_of(second)), Completed(b"1"))
+        await harness.attach(reservation_of(first))
+    await harness.settle(await harness.attach(reservation_of(second)), Completed(b"1"))
 
 
-async def test_a_token_of_one_attempt_opens_no_other(launching, queue_up, dispatcher, platform):
+async def test_a_token_of_one_attempt_opens_no_other(launching, queue_up, harness, platform):
     await queue_up(2)
     await launching.launch_once()
     one, other = map(reservation_of, platform.asked)
     with pytest.raises(LeaseLost):
-        await dispatcher.attach(type(one)(one.task_id, one.attempt, None, other.token))
+        await harness.attach(type(one)(one.task_id, one.attempt, None, other.token))
 
 
-async def test_a_crash_before_the_launch_is_taken_up_by_another_launcher(engine, queue_up, dispatcher, platform, clock):
+async def test_a_crash_before_the_launch_is_taken_up_by_another_launcher(engine, queue_up, harness, platform, clock):
     [task] = await queue_up()
     [found] = await verbs.find_launchable(engine.database)
     holder = await verbs.take_slot(engine.database, found, slots=2)
@@ -177,20 +175,18 @@ async def test_a_crash_before_the_launch_is_taken_up_by_another_launcher(engine,
     assert await other.launch_once() == 0
     await clock.advance(seconds=61)
     assert await other.launch_once() == 1
-    await dispatcher.settle(await dispatcher.attach(reservation_of(platform.asked[0])), Completed(b"1"))
-    assert (await dispatcher.task(task)).attempt == 1
+    await harness.settle(await harness.attach(reservation_of(platform.asked[0])), Completed(b"1"))
+    assert (await harness.task(task)).attempt == 1
 
 
-async def test_a_crash_before_launch_orphan_is_found_from_the_database_alone(
-    engine, queue_up, dispatcher, clock, slots
-):
+async def test_a_crash_before_launch_orphan_is_found_from_the_database_alone(engine, queue_up, harness, clock, slots):
     [task] = await queue_up()
     [found] = await verbs.find_launchable(engine.database)
     holder = await verbs.take_slot(engine.database, found, slots=2)
     await verbs.reserve_launch(engine.database, found, holder, launch_seconds=120)
     await clock.advance(seconds=120)
-    assert await dispatcher.reap_once() == 1
-    assert [one.state for one in await dispatcher.attempts(task)] == [AttemptState.LOST]
+    assert await harness.reap_once() == 1
+    assert [one.state for one in await harness.attempts(task)] == [AttemptState.LOST]
     assert await slots() == []
 
 
@@ -213,43 +209,43 @@ async def test_a_reservation_without_its_slot_is_not_made(engine, queue_up, cloc
 
 
 async def test_a_running_attempt_keeps_its_slot_whatever_happens_to_launchers(
-    launching, queue_up, dispatcher, platform, clock, slots
+    launching, queue_up, harness, platform, clock, slots
 ):
     [task] = await queue_up()
     await launching.launch_once()
-    lease = await dispatcher.attach(reservation_of(platform.asked[0]))
+    lease = await harness.attach(reservation_of(platform.asked[0]))
     for _ in range(40):
         await clock.advance(seconds=5)
-        await dispatcher.heartbeat(lease)
+        await harness.heartbeat(lease)
     assert await slots() == [task]
-    await dispatcher.settle(lease, Completed(b"1"))
+    await harness.settle(lease, Completed(b"1"))
     assert await slots() == []
 
 
 async def test_a_worker_that_stopped_without_calling_back_is_lost_before_its_time(
-    launching, queue_up, dispatcher, platform, clock
+    launching, queue_up, harness, platform, clock
 ):
     [task] = await queue_up()
     await launching.launch_once()
     platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="exit code 137")}
     await clock.advance(seconds=11)
-    await launching.supervise_once()
-    [attempt] = await dispatcher.attempts(task)
+    await launching.tend_once()
+    [attempt] = await harness.attempts(task)
     assert attempt.state is AttemptState.LOST and "exit code 137" in attempt.message
-    assert (await dispatcher.task(task)).state is TaskState.QUEUED
+    assert (await harness.task(task)).state is TaskState.QUEUED
 
 
 async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
-    launching, queue_up, dispatcher, platform, clock
+    launching, queue_up, harness, platform, clock
 ):
     await queue_up()
     await launching.launch_once()
-    lease = await dispatcher.attach(reservation_of(platform.asked[0]))
+    lease = await harness.attach(reservation_of(platform.asked[0]))
     platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="a lie")}
     await clock.advance(seconds=5)
-    await launching.supervise_once()
-    assert (await dispatcher.heartbeat(lease)).lost == set()
-    await dispatcher.settle(lease, Completed(b"1"))
+    await launching.tend_once()
+    assert (await harness.heartbeat(lease)).lost == set()
+    await harness.settle(lease, Completed(b"1"))
 
 
 @pytest.mark.parametrize(
@@ -262,61 +258,59 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     ],
 )
 async def test_only_a_platform_that_is_sure_loses_a_worker(
-    launching, queue_up, dispatcher, platform, clock, state, seconds, is_lost
+    launching, queue_up, harness, platform, clock, state, seconds, is_lost
 ):
     [task] = await queue_up()
     await launching.launch_once()
     platform.seen = {platform.asked[0].name: LaunchStatus(state=state)}
     await clock.advance(seconds=seconds)
-    await launching.supervise_once()
-    [attempt] = await dispatcher.attempts(task)
+    await launching.tend_once()
+    [attempt] = await harness.attempts(task)
     assert (attempt.state is AttemptState.LOST) is is_lost
 
 
-async def test_a_canceled_reservation_is_stopped_on_the_platform(launching, queue_up, dispatcher, platform, slots):
+async def test_a_canceled_reservation_is_stopped_on_the_platform(launching, queue_up, harness, platform, slots):
     [task] = await queue_up()
     await launching.launch_once()
-    assert await dispatcher.cancel(task) == "canceled"
-    assert await launching.supervise_once() == 1
+    assert await harness.cancel(task) == "canceled"
+    assert await launching.tend_once() == 1
     assert platform.stopped == [platform.asked[0].name] and await slots() == []
 
 
-async def test_a_canceled_worker_is_stopped_on_the_platform(launching, queue_up, dispatcher, platform, clock):
+async def test_a_canceled_worker_is_stopped_on_the_platform(launching, queue_up, harness, platform, clock):
     [task] = await queue_up()
     await launching.launch_once()
-    await dispatcher.attach(reservation_of(platform.asked[0]))
-    await dispatcher.cancel(task, grace_seconds=2)
+    await harness.attach(reservation_of(platform.asked[0]))
+    await harness.cancel(task, grace_seconds=2)
     await clock.advance(seconds=3)
-    await dispatcher.reap_once()
-    await launching.supervise_once()
+    await harness.reap_once()
+    await launching.tend_once()
     assert platform.stopped == [platform.asked[0].name]
 
 
-async def test_a_worker_that_called_back_is_left_to_end_by_itself(launching, queue_up, dispatcher, platform, engine):
+async def test_a_worker_that_called_back_is_left_to_end_by_itself(launching, queue_up, harness, platform, engine):
     await queue_up()
     await launching.launch_once()
-    await dispatcher.settle(await dispatcher.attach(reservation_of(platform.asked[0])), Completed(b"1"))
-    assert await launching.supervise_once() == 1
+    await harness.settle(await harness.attach(reservation_of(platform.asked[0])), Completed(b"1"))
+    assert await launching.tend_once() == 1
     assert platform.stopped == []
     assert await engine.database.fetchval("select count(*) from holdfast.launch") == 0
 
 
-async def test_a_lost_worker_is_stopped_so_that_it_does_not_run_on(launching, queue_up, dispatcher, platform, clock):
+async def test_a_lost_worker_is_stopped_so_that_it_does_not_run_on(launching, queue_up, harness, platform, clock):
     await queue_up()
     await launching.launch_once()
-    lease = await dispatcher.attach(reservation_of(platform.asked[0]))
+    lease = await harness.attach(reservation_of(platform.asked[0]))
     await clock.advance(seconds=lease.seconds + 1)
-    await dispatcher.reap_once()
-    await launching.supervise_once()
+    await harness.reap_once()
+    await launching.tend_once()
     assert platform.stopped == [platform.asked[0].name]
 
 
-async def test_a_platform_that_cannot_be_asked_to_stop_is_asked_again(
-    engine, launching, queue_up, dispatcher, platform
-):
+async def test_a_platform_that_cannot_be_asked_to_stop_is_asked_again(engine, launching, queue_up, harness, platform):
     [task] = await queue_up()
     await launching.launch_once()
-    await dispatcher.cancel(task)
+    await harness.cancel(task)
     stop, platform.stop = platform.stop, None
     assert await launching.supervise_once() == 0
     platform.stop = stop
@@ -324,15 +318,13 @@ async def test_a_platform_that_cannot_be_asked_to_stop_is_asked_again(
     assert await Launching(engine, Fixed({"test": profile(platform)})).supervise_once() == 1
 
 
-async def test_the_token_is_kept_as_a_hash_and_deleted_at_the_call_back(
-    launching, queue_up, dispatcher, platform, engine
-):
+async def test_the_token_is_kept_as_a_hash_and_deleted_at_the_call_back(launching, queue_up, harness, platform, engine):
     await queue_up()
     await launching.launch_once()
     [order] = platform.asked
     kept = await engine.database.fetchval("select token_hashes from holdfast.launch")
     assert kept == [token_hash(order.token)] and order.token.encode() not in kept
-    await dispatcher.attach(reservation_of(order))
+    await harness.attach(reservation_of(order))
     assert await engine.database.fetchval("select token_hashes from holdfast.launch") == []
 
 
@@ -365,18 +357,18 @@ def test_a_launched_action_is_retried_once_unless_it_or_the_settings_say_otherwi
     assert retries(MAX_RETRIES="0") == (0, 4) and retries(HOLDFAST_MAX_RETRIES="2") == (2, 4)
 
 
-async def test_no_attempt_beyond_the_budget_is_launched(launching, queue_up, dispatcher, platform, clock):
+async def test_no_attempt_beyond_the_budget_is_launched(launching, queue_up, harness, platform, clock):
     [task] = await queue_up(max_retries=1)
     for _ in range(4):
         await launching.launch_once()
         if len(platform.asked) > len(platform.stopped):
             order = platform.asked[-1]
             platform.stopped.append(order.name)
-            await dispatcher.settle(await dispatcher.attach(reservation_of(order)), Failed(a_failure()))
+            await harness.settle(await harness.attach(reservation_of(order)), Failed(a_failure()))
         await clock.advance(seconds=10)
-        await dispatcher.reconcile_once()
+        await harness.reconcile_once()
     assert [order.attempt for order in platform.asked] == [1, 2]
-    assert (await dispatcher.task(task)).state is TaskState.FAILED
+    assert (await harness.task(task)).state is TaskState.FAILED
 
 
 @pytest.mark.parametrize(

@@ -71,10 +71,10 @@ async def test_launches_are_listed(launching, queue_up, platform, holdfast_url):
     assert (row["state"], row["handle"]) == ("launched", platform.asked[0].name)
 
 
-async def test_attaching_to_what_is_over_ends_with_a_conflict(launching, queue_up, platform, dispatcher, holdfast_url):
+async def test_attaching_to_what_is_over_ends_with_a_conflict(launching, queue_up, platform, harness, holdfast_url):
     [task] = await queue_up()
     await launching.launch_once()
-    await dispatcher.cancel(task)
+    await harness.cancel(task)
     done = holdfast("attach", APP, url=holdfast_url, **platform.asked[0].environment)
     assert done.returncode == 5 and "no longer valid" in done.stderr
 
@@ -87,7 +87,7 @@ def test_attach_says_that_it_is_for_launchers(missing, holdfast_url):
     assert done.returncode == 2 and f"{missing} is not set" in done.stderr
 
 
-async def test_a_worker_behind_http_attaches_once(launching, queue_up, platform, engine, dispatcher):
+async def test_a_worker_behind_http_attaches_once(launching, queue_up, platform, engine, harness):
     await queue_up()
     await launching.launch_once()
     [order] = platform.asked

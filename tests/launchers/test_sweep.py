@@ -26,21 +26,21 @@ async def a_pass(engine, platform) -> None:
         return
 
 
-async def finish(dispatcher, launching, clock, platform, task) -> None:
+async def finish(harness, launching, clock, platform, task) -> None:
     """What others do afterwards, as time passes, until the task is over."""
     for _ in range(6):
         await clock.advance(seconds=31)
-        await dispatcher.reap_once()
-        await dispatcher.reconcile_once()
+        await harness.reap_once()
+        await harness.reconcile_once()
         await launching.launch_once()
         for order in [order for order in platform.running.values() if order.task_id == task]:
             try:
-                lease = await dispatcher.attach(reservation_of(order))
+                lease = await harness.attach(reservation_of(order))
             except LeaseLost:
                 continue
-            await dispatcher.settle(lease, Completed(b"1"))
-        await launching.supervise_once()
-        if (await dispatcher.task(task)).state == "completed":
+            await harness.settle(lease, Completed(b"1"))
+        await launching.tend_once()
+        if (await harness.task(task)).state == "completed":
             return
 
 
@@ -48,7 +48,7 @@ async def finish(dispatcher, launching, clock, platform, task) -> None:
 @pytest.mark.parametrize("fault", ["", REFUSE, LOSE_ANSWER])
 @pytest.mark.parametrize("mode", [FaultMode.CUT_BEFORE, FaultMode.CUT_AFTER])
 async def test_it_runs_once_wherever_the_launcher_breaks(
-    engine, holdfast_url, holdfast_settings, dispatcher, queue_up, slots, clock, mode, fault
+    engine, holdfast_url, holdfast_settings, harness, queue_up, slots, clock, mode, fault
 ):
     platform = Platform()
     launching = Launching(engine, Fixed({"test": profile(platform)}))
@@ -64,8 +64,8 @@ async def test_it_runs_once_wherever_the_launcher_breaks(
             statements = statements if k else NEVER - broken._left
             broken.arm(NEVER)
             platform.faults = []
-            await finish(dispatcher, launching, clock, platform, task)
-            assert [one.state for one in await dispatcher.attempts(task)] == [AttemptState.COMPLETED], f"at {k}"
+            await finish(harness, launching, clock, platform, task)
+            assert [one.state for one in await harness.attempts(task)] == [AttemptState.COMPLETED], f"at {k}"
             assert {order.attempt for order in platform.asked if order.task_id == task} == {1}
             assert await slots() == []
             platform.running.clear()

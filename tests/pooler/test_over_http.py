@@ -63,6 +63,6 @@ class TestFoundByThePoll:
     def holdfast_settings(self):
         return Settings(env="local", port=0, worker=WorkerSettings(poll_seconds=0.2))
 
-    async def test_a_waiting_claim_is_answered(self, waiting, dispatcher, engine):  # noqa: F811
+    async def test_a_waiting_claim_is_answered(self, waiting, harness, engine):  # noqa: F811
         assert not engine.database.can_listen
-        await answered_when_a_task_comes(waiting, dispatcher)
+        await answered_when_a_task_comes(waiting, harness)

@@ -19,7 +19,7 @@ from holdfast.engine.datasets.cutover import CutoverRequest, cut_over
 from holdfast.engine.datasets.declare import declare
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 SOMEWHERE, NOWHERE = "https://8.8.8.8/hook", "https://203.0.113.7/hook"
 """An address that may be kept, to which nothing is sent here, and one that may not: no made-up host is looked up."""
@@ -32,133 +32,133 @@ PARTS = map("".join, product("bdfklmnprstvz", "aeiou", "ldnrst", "aeiou", "mnrt"
 VERSIONS = count(2)
 LEASE = ("task_id", "attempt", "lease_token")
 
-Fresh = Callable[[Dispatcher], Awaitable[dict[str, Any]]]
+Fresh = Callable[[EngineHarness], Awaitable[dict[str, Any]]]
 
 
-async def a_scene(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_scene(harness: EngineHarness) -> dict[str, Any]:
     """One of everything; answers what it is called."""
-    engine = dispatcher.engine
+    engine = harness.engine
     for action in (a.ACTION, OTHER["action"]):
         await engine.catalog.declare(engine.tenant_id, action, "default", RetryPolicy(), "1")
-    made = await everything(engine, dispatcher, "default", NAME)
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 50)
+    made = await everything(engine, harness, "default", NAME)
+    await harness.enqueue_many(a.a_task(), [{}] * 50)
     return {**made, "webhook": NAME}
 
 
-async def a_failure(dispatcher: Dispatcher, *, message: str = "broken by hand", **options: Any) -> dict[str, Any]:
+async def a_failure(harness: EngineHarness, *, message: str = "broken by hand", **options: Any) -> dict[str, Any]:
     """A task that failed for good, in its own way."""
-    lease = await a.a_running_task(dispatcher, **OTHER, **{"max_retries": 0, **options})
-    await dispatcher.settle(lease, Failed(a.a_failure(message)))
-    [letter] = await dispatcher.letters(lease.task_id)
+    lease = await a.a_running_task(harness, **OTHER, **{"max_retries": 0, **options})
+    await harness.settle(lease, Failed(a.a_failure(message)))
+    [letter] = await harness.letters(lease.task_id)
     return {"task": lease.task_id, "failed": lease.task_id, "fingerprint": letter.fingerprint}
 
 
-async def a_refusal(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_refusal(harness: EngineHarness) -> dict[str, Any]:
     """A task that failed for good with budget left."""
-    return await a_failure(dispatcher, message="validation: no such order", max_retries=3)
+    return await a_failure(harness, message="validation: no such order", max_retries=3)
 
 
-async def a_new_failure(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_new_failure(harness: EngineHarness) -> dict[str, Any]:
     """One that nothing else failed like."""
-    return await a_failure(dispatcher, message=f"the {next(PARTS)} is broken")
+    return await a_failure(harness, message=f"the {next(PARTS)} is broken")
 
 
-async def an_asking_campaign(dispatcher: Dispatcher) -> dict[str, Any]:
-    return await _a_campaign(dispatcher, needs_approval=True)
+async def an_asking_campaign(harness: EngineHarness) -> dict[str, Any]:
+    return await _a_campaign(harness, needs_approval=True)
 
 
-async def a_stopped_campaign(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_stopped_campaign(harness: EngineHarness) -> dict[str, Any]:
     """Its first task failed again as it had before."""
-    made = await _a_campaign(dispatcher)
-    await dispatcher.campaigns_once()
-    lease = await dispatcher.claim_task(made["task"], worker=OTHER["worker"])
-    await dispatcher.settle(lease, Failed(a.a_failure(made["message"])))
-    await dispatcher.campaigns_once()
+    made = await _a_campaign(harness)
+    await harness.campaigns_once()
+    lease = await harness.claim_task(made["task"], worker=OTHER["worker"])
+    await harness.settle(lease, Failed(a.a_failure(made["message"])))
+    await harness.campaigns_once()
     return made
 
 
-async def _a_campaign(dispatcher: Dispatcher, **options: Any) -> dict[str, Any]:
+async def _a_campaign(harness: EngineHarness, **options: Any) -> dict[str, Any]:
     message = f"the {next(PARTS)} is broken"
-    made = await a_failure(dispatcher, message=message)
-    engine = dispatcher.engine
+    made = await a_failure(harness, message=message)
+    engine = harness.engine
     view = await start_campaign(engine, engine.tenant_id, made["fingerprint"], **WHO | {"actor": "ann"}, **options)
     return {**made, "message": message, "campaign": view.campaign_id}
 
 
-async def a_shown_version(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_shown_version(harness: EngineHarness) -> dict[str, Any]:
     """A version of the dataset that readers see, with one before it."""
-    engine, version = dispatcher.engine, next(VERSIONS)
+    engine, version = harness.engine, next(VERSIONS)
     for one in (1, version):
         await declare(engine.database, engine.tenant_id, orders(one))
         await cut_over(engine.database, engine.tenant_id, "orders", one, CutoverRequest(**WHO))
     return {"version": version}
 
 
-async def a_superseded_version(dispatcher: Dispatcher) -> dict[str, Any]:
-    made = await a_shown_version(dispatcher)
-    await a_shown_version(dispatcher)
+async def a_superseded_version(harness: EngineHarness) -> dict[str, Any]:
+    made = await a_shown_version(harness)
+    await a_shown_version(harness)
     return made
 
 
-async def a_reversible_effect(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_reversible_effect(harness: EngineHarness) -> dict[str, Any]:
     """An effect that was done and says how it is undone."""
-    engine, lease = dispatcher.engine, await a.a_running_task(dispatcher, **OTHER)
+    engine, lease = harness.engine, await a.a_running_task(harness, **OTHER)
     sender = Sender(claimed=lease.claimed, tenant="default")
     how = {"compensation": OTHER["action"], "arguments": b"{}"}
     wanted = OpenEffect(name="smtp.send", user_key=lease.task_id, ordinal=0, digest=b"", **how)
     gate = await open_effect(engine.database, engine.catalog, sender, wanted)
     answer = AnswerEffect(key=gate.key, state=EffectState.DONE, receipt=b"1")
     await answer_effect(engine.database, lease.claimed, answer)
-    await dispatcher.settle(lease, Completed(b"null"))
+    await harness.settle(lease, Completed(b"null"))
     return {"effect": gate.key}
 
 
-async def a_waiting_task(dispatcher: Dispatcher) -> dict[str, Any]:
-    return {"task": (await dispatcher.enqueue(a.a_task(action=OTHER["action"]))).task_id}
+async def a_waiting_task(harness: EngineHarness) -> dict[str, Any]:
+    return {"task": (await harness.enqueue(a.a_task(action=OTHER["action"]))).task_id}
 
 
-async def a_run(dispatcher: Dispatcher) -> dict[str, Any]:
-    return {"run": await dispatcher.runs.start(a_diamond())}
+async def a_run(harness: EngineHarness) -> dict[str, Any]:
+    return {"run": await harness.runs.start(a_diamond())}
 
 
-async def a_paused_run(dispatcher: Dispatcher) -> dict[str, Any]:
-    made = await a_run(dispatcher)
-    await dispatcher.runs.pause(made["run"])
+async def a_paused_run(harness: EngineHarness) -> dict[str, Any]:
+    made = await a_run(harness)
+    await harness.runs.pause(made["run"])
     return made
 
 
-async def a_failed_run(dispatcher: Dispatcher) -> dict[str, Any]:
-    made = await a_run(dispatcher)
-    lease = await dispatcher.claim_task(str(int(made["run"]) + 1), worker=OTHER["worker"])
-    await dispatcher.settle(lease, Failed(a.a_failure()))
+async def a_failed_run(harness: EngineHarness) -> dict[str, Any]:
+    made = await a_run(harness)
+    lease = await harness.claim_task(str(int(made["run"]) + 1), worker=OTHER["worker"])
+    await harness.settle(lease, Failed(a.a_failure()))
     return made
 
 
-async def a_question(dispatcher: Dispatcher) -> dict[str, Any]:
-    return {"asking": await dispatcher.runs.start(an_approval())}
+async def a_question(harness: EngineHarness) -> dict[str, Any]:
+    return {"asking": await harness.runs.start(an_approval())}
 
 
-async def a_lease(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_lease(harness: EngineHarness) -> dict[str, Any]:
     """A worker with a task in hand, for which it has begun an effect."""
-    lease = await a.a_running_task(dispatcher, **OTHER)
+    lease = await a.a_running_task(harness, **OTHER)
     sender = Sender(claimed=lease.claimed, tenant="default")
     wanted = OpenEffect(name="smtp.send", user_key=lease.task_id, ordinal=0, digest=b"")
-    gate = await open_effect(dispatcher.engine.database, dispatcher.engine.catalog, sender, wanted)
+    gate = await open_effect(harness.engine.database, harness.engine.catalog, sender, wanted)
     held = {"task_id": lease.task_id, "attempt": lease.attempt, "lease_token": str(lease.token)}
     return {**held, "worker_id": str(lease.worker_id), "idempotency_key": gate.key}
 
 
-async def a_reservation(dispatcher: Dispatcher) -> dict[str, Any]:
+async def a_reservation(harness: EngineHarness) -> dict[str, Any]:
     """A task that waits for the worker that was launched for it."""
-    made = await a_lease(dispatcher)
-    task = await dispatcher.enqueue(a.a_task(action=OTHER["action"]))
-    kept = await dispatcher.reserve(task.task_id)
+    made = await a_lease(harness)
+    task = await harness.enqueue(a.a_task(action=OTHER["action"]))
+    kept = await harness.reserve(task.task_id)
     assert kept is not None
     return made | {"task_id": task.task_id, "attempt": kept.attempt, "launch_token": str(kept.token)}
 
 
-async def a_leaver(dispatcher: Dispatcher) -> dict[str, Any]:
-    return {"worker_id": str(await dispatcher.worker_id("leaver"))}
+async def a_leaver(harness: EngineHarness) -> dict[str, Any]:
+    return {"worker_id": str(await harness.worker_id("leaver"))}
 
 
 FRESH: dict[str, Fresh] = {
@@ -207,11 +207,11 @@ BODIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 """What routes take that name in their body what they are about."""
 
 
-async def made_for(dispatcher: Dispatcher, label: str, scene: dict[str, Any]) -> dict[str, Any]:
+async def made_for(harness: EngineHarness, label: str, scene: dict[str, Any]) -> dict[str, Any]:
     """The scene for one request, with something of its own where it needs that."""
     kinds = {"/dead/": a_failure, "/internal/": a_lease}
     fresh = FRESH.get(label) or next((made for part, made in kinds.items() if part in label), None)
-    return scene if fresh is None else scene | await fresh(dispatcher)
+    return scene if fresh is None else scene | await fresh(harness)
 
 
 def path_about(path: str, scene: dict[str, Any]) -> dict[str, str]:

@@ -33,8 +33,8 @@ WHO, WHY = "ops:anna", "smtp is down"
 class Scene:
     """For each operation something that it changes, and what to ask it for. Other changes are made by `bob`."""
 
-    def __init__(self, engine, dispatcher) -> None:
-        self.engine, self.dispatcher = engine, dispatcher
+    def __init__(self, engine, harness) -> None:
+        self.engine, self.harness = engine, harness
 
     async def ask(self, asked: str, /, by: str = "ops:bob", **fields):
         operation = CHANGING[asked]
@@ -43,14 +43,14 @@ class Scene:
         return await perform(operation, context, operation.request(**given))
 
     async def task_cancel(self):
-        return {"task_id": (await self.dispatcher.enqueue(a_task())).task_id}
+        return {"task_id": (await self.harness.enqueue(a_task())).task_id}
 
     async def task_retry(self):
-        return {"task_id": await a_retrying_task(self.dispatcher)}
+        return {"task_id": await a_retrying_task(self.harness)}
 
     async def run_pause(self):
         flow = FlowDefinition(name="shop.two", nodes=(a_node("first"), a_node("second"))).validated()
-        return {"run_id": await self.dispatcher.runs.start(flow)}
+        return {"run_id": await self.harness.runs.start(flow)}
 
     run_cancel = run_pause
 
@@ -61,20 +61,20 @@ class Scene:
 
     async def run_retry(self):
         given = await self.run_pause()
-        await self.dispatcher.settle(await self.dispatcher.claim_one(), Failed(a_failure("validation: no")))
+        await self.harness.settle(await self.harness.claim_one(), Failed(a_failure("validation: no")))
         return given
 
     async def run_approve(self):
-        return {"run_id": await self.dispatcher.runs.start(a_wait(config={"approval": True})), "node": "paid"}
+        return {"run_id": await self.harness.runs.start(a_wait(config={"approval": True})), "node": "paid"}
 
     run_reject = run_approve
 
     async def run_signal(self):
-        await self.dispatcher.runs.start(a_wait())
+        await self.harness.runs.start(a_wait())
         return {"name": "payment", "data": {"amount": 5}}
 
     async def queue_pause(self):
-        await self.dispatcher.enqueue(a_task(queue="mail"))
+        await self.harness.enqueue(a_task(queue="mail"))
         return {"name": "mail"}
 
     async def queue_resume(self):
@@ -88,10 +88,10 @@ class Scene:
         return {"retries": "9/1m"}
 
     async def worker_drain(self):
-        return {"worker_id": str(await self.dispatcher.worker_id())}
+        return {"worker_id": str(await self.harness.worker_id())}
 
     async def breaker_steer(self):
-        await self.dispatcher.guard(ACTION, breaker=Breaker())
+        await self.harness.guard(ACTION, breaker=Breaker())
         return {"name": ACTION, "to": "open"}
 
     async def schedule_create(self):
@@ -121,12 +121,12 @@ class Scene:
         return given | {"version": 1}
 
     async def dead_redrive(self):
-        return {"task_id": await a_failed_task(self.dispatcher)}
+        return {"task_id": await a_failed_task(self.harness)}
 
     dead_ignore = dead_delete = dead_redrive
 
     async def dead_redrive_group(self):
-        [letter] = await self.dispatcher.letters(await a_failed_task(self.dispatcher))
+        [letter] = await self.harness.letters(await a_failed_task(self.harness))
         return {"fingerprint": letter.fingerprint}
 
     dead_ignore_group = dead_delete_group = campaign_start = dead_redrive_group
@@ -148,14 +148,14 @@ class Scene:
     effect_deny = effect_allow
 
     async def effect_compensate(self):
-        lease, engine = await a_running_task(self.dispatcher), self.engine
+        lease, engine = await a_running_task(self.harness), self.engine
         await engine.catalog.declare(1, ACTION, "default", engine.catalog.policy(lease.claimed.policy_id), "")
         wanted = OpenEffect(
             name="card.charge", user_key="k", ordinal=0, digest=b"", compensation=ACTION, arguments=b"[]"
         )
         sender = Sender(claimed=lease.claimed, tenant="default")
         key = (await open_effect(engine.database, engine.catalog, sender, wanted)).key
-        await self.dispatcher.settle(lease, Completed(b"1"))
+        await self.harness.settle(lease, Completed(b"1"))
         return {"idempotency_key": key}
 
     async def webhook_add(self):
@@ -192,8 +192,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(engine, dispatcher):
-    return Scene(engine, dispatcher)
+def scene(engine, harness):
+    return Scene(engine, harness)
 
 
 def test_every_operation_that_changes_something_is_for_somebody_known():

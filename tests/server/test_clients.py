@@ -57,9 +57,9 @@ async def test_one_that_asks_again_is_kept(clients, tenants):
         assert again is first and other is not second
 
 
-async def test_one_in_use_is_never_closed(clients, tenants, dispatcher):
+async def test_one_in_use_is_never_closed(clients, tenants, harness):
     """Somebody waits for a task of the first tenant while callers of all others come and go."""
-    lease = await a_running_task(dispatcher)
+    lease = await a_running_task(harness)
     with clients.of(1) as client:
         waiting = asyncio.create_task(client.ending(lease.task_id, timeout=20))
         for tenant_id in tenants:
@@ -67,7 +67,7 @@ async def test_one_in_use_is_never_closed(clients, tenants, dispatcher):
                 await waits(other)
         with clients.of(1) as same:
             assert same is client
-        await dispatcher.settle(lease, Completed(b"7"))
+        await harness.settle(lease, Completed(b"7"))
         assert (await waiting).state == "completed"
     assert len(clients) == 2
 

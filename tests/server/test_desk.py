@@ -49,8 +49,8 @@ async def test_a_task_is_handed_in_and_carries_the_key_of_its_request(call, decl
     assert (shown["key"], shown["input"], shown["tags"], shown["priority"]) == ("o7", {"order": 7}, ["red"], 2)
 
 
-async def test_a_redrive_under_a_key_is_done_once_and_answered_the_same(call, dispatcher):
-    task_id = await a_failed_task(dispatcher)
+async def test_a_redrive_under_a_key_is_done_once_and_answered_the_same(call, harness):
+    task_id = await a_failed_task(harness)
     path = f"/api/v1/dead/tasks/{task_id}/redrive"
     first = await call.post(path, {"reason": "fixed"}, idempotency_key="again-1")
     assert (first.status, first.json["attempt"]) == (202, 2)
@@ -61,27 +61,27 @@ async def test_a_redrive_under_a_key_is_done_once_and_answered_the_same(call, di
     assert (without.status, without.json["code"]) == (409, "execution_not_retryable")
 
 
-async def test_two_redrives_under_one_key_at_once_are_one(call, dispatcher):
-    task_id = await a_failed_task(dispatcher)
+async def test_two_redrives_under_one_key_at_once_are_one(call, harness):
+    task_id = await a_failed_task(harness)
     path = f"/api/v1/dead/tasks/{task_id}/redrive"
     asked = [call.post(path, {"reason": "fixed"}, idempotency_key="both") for _ in range(4)]
     answers = await asyncio.gather(*asked)
     assert {answer.status for answer in answers} == {202}
     assert len({answer.body for answer in answers}) == 1
-    assert (await dispatcher.task(task_id)).state == "queued"
+    assert (await harness.task(task_id)).state == "queued"
 
 
-async def test_a_refused_request_leaves_its_key_free(call, dispatcher):
-    task_id = (await dispatcher.enqueue(a_task(max_retries=0))).task_id
+async def test_a_refused_request_leaves_its_key_free(call, harness):
+    task_id = (await harness.enqueue(a_task(max_retries=0))).task_id
     path = f"/api/v1/dead/tasks/{task_id}/redrive"
     assert (await call.post(path, {"reason": "fixed"}, idempotency_key="k")).status == 409
-    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure()))
+    await harness.settle(await harness.claim_one(), Failed(a_failure()))
     assert (await call.post(path, {"reason": "fixed"}, idempotency_key="k")).status == 202
 
 
-async def test_a_group_and_a_campaign_are_asked_for_once(call, dispatcher):
+async def test_a_group_and_a_campaign_are_asked_for_once(call, harness):
     for _ in range(3):
-        await a_failed_task(dispatcher)
+        await a_failed_task(harness)
     [group] = (await call.get("/api/v1/dead/groups")).json["groups"]
     campaign = {"fingerprint": group["fingerprint"], "reason": "fixed", "canary": 1}
     started = [(await call.post("/api/v1/campaigns", campaign, idempotency_key="c")) for _ in range(2)]
@@ -93,10 +93,10 @@ async def test_a_group_and_a_campaign_are_asked_for_once(call, dispatcher):
     assert asked[0] == asked[1] and asked[0]["letters"] == 3
 
 
-async def test_keys_are_forgotten_after_a_day(call, dispatcher, engine, clock):
+async def test_keys_are_forgotten_after_a_day(call, harness, engine, clock):
     from holdfast.engine.maintenance.retention import retain_once
 
-    task_id = await a_failed_task(dispatcher)
+    task_id = await a_failed_task(harness)
     path = f"/api/v1/dead/tasks/{task_id}/redrive"
     await call.post(path, {"reason": "fixed"}, idempotency_key="k")
     await retain_once(engine.database, days=30)
@@ -106,7 +106,7 @@ async def test_keys_are_forgotten_after_a_day(call, dispatcher, engine, clock):
     assert await engine.database.fetchval("select count(*) from holdfast.request_key") == 0
 
 
-async def test_a_request_that_is_not_as_declared_is_refused(call, dispatcher, subtests):
+async def test_a_request_that_is_not_as_declared_is_refused(call, harness, subtests):
     cases = [
         ("POST", "/api/v1/tasks", {"action": ACTION, "state": "completed"}, "invalid_body"),
         ("POST", "/api/v1/tasks", {"action": 7}, "invalid_body"),
@@ -124,25 +124,25 @@ async def test_a_request_that_is_not_as_declared_is_refused(call, dispatcher, su
     for method, path, body, code in cases:
         with subtests.test(method=method, path=path, body=body, code=code):
             if "/7/logs" in path:
-                path = path.replace("/7/", f"/{(await dispatcher.enqueue(a_task())).task_id}/")
+                path = path.replace("/7/", f"/{(await harness.enqueue(a_task())).task_id}/")
             answer = await call(method, path, body)
             assert (answer.status, answer.json["code"]) == (400, code)
 
 
-async def test_a_key_where_nothing_is_created_is_refused(call, dispatcher):
-    task = await dispatcher.enqueue(a_task())
+async def test_a_key_where_nothing_is_created_is_refused(call, harness):
+    task = await harness.enqueue(a_task())
     answer = await call.post(f"/api/v1/tasks/{task.task_id}/cancel", idempotency_key="k")
     assert (answer.status, answer.json["code"]) == (400, "key_not_taken")
 
 
-async def test_many_tasks_are_handed_in_at_once_and_once_under_a_key(call, dispatcher, engine):
+async def test_many_tasks_are_handed_in_at_once_and_once_under_a_key(call, harness, engine):
     await engine.catalog.declare(1, ACTION, "default", RetryPolicy(), "")
     batch = {"action": ACTION, "inputs": [{"n": n} for n in range(2_500)], "queue": "bulk", "tags": ["night"]}
     first, again = [await call.post("/api/v1/tasks/batch", batch, idempotency_key="b") for _ in range(2)]
     assert (first.status, again.status) == (201, 201) and first.json == again.json
     assert len(set(first.json["task_ids"])) == 2_500 and first.json["queue"] == "bulk"
     assert await engine.database.fetchval("select count(*) from holdfast.live") == 2_500
-    view = await dispatcher.task(first.json["task_ids"][7])
+    view = await harness.task(first.json["task_ids"][7])
     assert (view.queue, view.tags) == ("bulk", ["night"])
 
 
@@ -164,11 +164,11 @@ async def test_of_many_tasks_all_are_refused_or_none(call, engine, change, code)
     assert await engine.database.fetchval("select count(*) from holdfast.live") == 0
 
 
-async def test_a_retry_under_a_key_is_done_once_and_answered_the_same(call, dispatcher):
-    lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
-    run_id = await dispatcher.runs.start(a_flow("a>b"))
-    await dispatcher.settle(await dispatcher.claim_one(), Failed(a_failure()))
+async def test_a_retry_under_a_key_is_done_once_and_answered_the_same(call, harness):
+    lease = await a_running_task(harness)
+    await harness.settle(lease, Failed(a_failure("validation: no such order")))
+    run_id = await harness.runs.start(a_flow("a>b"))
+    await harness.settle(await harness.claim_one(), Failed(a_failure()))
     for path in (f"/api/v1/tasks/{lease.task_id}/retry", f"/api/v1/runs/{run_id}/retry"):
         first = await call.post(path, {"reason": "fixed"}, idempotency_key=path)
         again = await call.post(path, {"reason": "fixed"}, idempotency_key=path)
@@ -178,8 +178,8 @@ async def test_a_retry_under_a_key_is_done_once_and_answered_the_same(call, disp
         assert (await call.post(path, {"reason": "fixed"})).status == 409, "without a key it is another retry"
 
 
-async def test_a_schedule_is_fired_once_under_a_key(call, dispatcher, engine):
-    await dispatcher.schedules.keep("hourly")
+async def test_a_schedule_is_fired_once_under_a_key(call, harness, engine):
+    await harness.schedules.keep("hourly")
     path = "/api/v1/schedules/hourly/fire"
     fired = [await call.post(path, {"reason": "now"}, idempotency_key="f") for _ in range(2)]
     assert [one.status for one in fired] == [202, 202] and fired[0].json == fired[1].json
@@ -200,9 +200,9 @@ async def test_who_is_told_a_secret_learns_what_a_lost_answer_means(call, path, 
     assert (answer.status, answer.json["code"]) == (400, "key_not_taken") and says in answer.json["advice"]
 
 
-async def test_pages_of_every_kind_of_list_follow_one_another(call, dispatcher, engine):
+async def test_pages_of_every_kind_of_list_follow_one_another(call, harness, engine):
     for number in range(3):
-        await a_failed_task(dispatcher, queue=f"q{number}", worker=f"w{number}")
+        await a_failed_task(harness, queue=f"q{number}", worker=f"w{number}")
         await call.post(f"/api/v1/effects/e{number}/allow", {"reason": "may"})
         await engine.catalog.declare(engine.tenant_id, f"shop.a{number}", "default", RetryPolicy(), "1")
     lists = {

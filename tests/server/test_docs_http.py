@@ -24,8 +24,8 @@ def test_every_route_is_documented_with_its_access():
     assert rows == {(endpoint.method, endpoint.path, endpoint.access.value) for endpoint in ENDPOINTS}
 
 
-async def test_the_worker_of_the_page_empties_a_queue(call, dispatcher, engine, tmp_path):
-    await dispatcher.enqueue_many(a_task(), [{"amount": amount} for amount in range(12)])
+async def test_the_worker_of_the_page_empties_a_queue(call, harness, engine, tmp_path):
+    await harness.enqueue_many(a_task(), [{"amount": amount} for amount in range(12)])
     program = tmp_path / "worker.py"
     section = PAGE.partition("## A worker in any language")[2]
     program.write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])

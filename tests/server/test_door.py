@@ -257,9 +257,9 @@ async def test_a_bad_body_is_refused(call):
         assert (answer.status, answer.json["code"]) == (status, code), body[:20]
 
 
-async def test_of_a_key_given_twice_the_last_counts_and_is_stored_alone(call, worker, dispatcher, engine):
+async def test_of_a_key_given_twice_the_last_counts_and_is_stored_alone(call, worker, harness, engine):
     """Nobody who looks at what is stored sees another value than the one that was checked."""
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     claim = b'{"worker_id": "0", "worker_id": %s}' % worker.encode()
     [given] = (await call.post("/internal/task-claim", claim)).json["tasks"]
     assert given["task_id"] == task.task_id

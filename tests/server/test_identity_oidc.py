@@ -50,8 +50,8 @@ async def status(call, token) -> int:
 
 
 @pytest.mark.parametrize("kid", ["one", "two"])
-async def test_a_member_signs_in_and_acts_under_their_subject(call, issuer, anna, dispatcher, engine, kid):
-    task = await dispatcher.enqueue(a_task())
+async def test_a_member_signs_in_and_acts_under_their_subject(call, issuer, anna, harness, engine, kid):
+    task = await harness.enqueue(a_task())
     asked = call.bearing(issuer.token(kid=kid))
     assert (await asked.get("/api/v1/tasks")).status == 200
     assert (await asked.post(f"/api/v1/tasks/{task.task_id}/cancel")).status == 202

@@ -35,17 +35,17 @@ async def test_every_role_gets_in_where_the_table_says_and_nowhere_else(call, to
             assert (answer.status, answer.json["code"]) == (403, "forbidden")
 
 
-async def test_a_token_acts_under_its_name_in_its_tenant(call, token, dispatcher, engine):
-    task = await dispatcher.enqueue(a_task())
+async def test_a_token_acts_under_its_name_in_its_tenant(call, token, harness, engine):
+    task = await harness.enqueue(a_task())
     asked = call.bearing(await token("operator", "ci"))
     assert (await asked.post(f"/api/v1/tasks/{task.task_id}/cancel")).status == 202
     rows = await list_audit(engine.database, 1)
     assert [(row.verb, row.actor) for row in rows] == [("task.cancel", "token:ci"), ("token.create", "ada")]
 
 
-async def test_the_tenant_of_the_token_decides_whatever_else_is_said(call, token, dispatcher, engine):
+async def test_the_tenant_of_the_token_decides_whatever_else_is_said(call, token, harness, engine):
     await engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (2, 'other')")
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     asked = call.bearing(await token("operator", tenant_id=2))
     path = f"/api/v1/tasks/{task.task_id}"
     for answer in (
@@ -57,7 +57,7 @@ async def test_the_tenant_of_the_token_decides_whatever_else_is_said(call, token
     ):
         assert (answer.status, answer.json["category"]) == (404, "not_found")
     assert (await asked.get("/api/v1/tasks")).json["tasks"] == []
-    assert (await dispatcher.task(task.task_id)).state == "queued"
+    assert (await harness.task(task.task_id)).state == "queued"
 
 
 async def test_a_token_that_is_not_right_is_nobodys(call, token, ticks):

@@ -44,9 +44,9 @@ async def anything(call, token):
 
 
 @pytest.fixture
-async def both(dispatcher):
+async def both(harness):
     """One task in each of two queues."""
-    return {queue: (await dispatcher.enqueue(a_task(queue=queue))).task_id for queue in ("mail", "money")}
+    return {queue: (await harness.enqueue(a_task(queue=queue))).task_id for queue in ("mail", "money")}
 
 
 async def test_a_limited_worker_is_registered_for_its_queues(mail, engine):
@@ -73,23 +73,23 @@ async def test_a_limited_worker_takes_no_action_away_from_its_queue(mail, anythi
     assert (await engine.catalog.declared(1, "shop.charge")).queue == "money"
 
 
-async def test_a_limited_worker_gets_its_own_queue_and_no_other(mail, both, dispatcher, engine):
+async def test_a_limited_worker_gets_its_own_queue_and_no_other(mail, both, harness, engine):
     worker_id = await registered(mail)
     for path in ("/internal/task-claim", "/internal/exchange"):
         answer = await mail.post(path, {"worker_id": worker_id, "queues": ["money"], "limit": 10})
         assert (answer.status, answer.json["code"]) == (403, "queue_not_allowed")
     answer = await mail.post("/internal/task-claim", {"worker_id": worker_id, "limit": 10})
     assert [task["task_id"] for task in answer.json["tasks"]] == [both["mail"]]
-    assert (await dispatcher.task(both["money"])).state is TaskState.QUEUED
+    assert (await harness.task(both["money"])).state is TaskState.QUEUED
     denied = await list_audit(engine.database, 1, verb="access.deny")
     assert {row.subject_id for row in denied} == {"POST /internal/task-claim", "POST /internal/exchange"}
 
 
-async def test_a_limited_worker_cannot_name_a_task_of_another_queue(mail, both, dispatcher):
+async def test_a_limited_worker_cannot_name_a_task_of_another_queue(mail, both, harness):
     worker_id = await registered(mail)
     answer = await mail.post("/internal/task-claim", {"worker_id": worker_id, "task_id": both["money"]})
     assert (answer.status, answer.json["reason"]) == (409, "not_served")
-    found = await dispatcher.task(both["money"])
+    found = await harness.task(both["money"])
     assert (found.state, found.attempt) == (TaskState.QUEUED, 0)
     answer = await mail.post("/internal/task-claim", {"worker_id": worker_id, "task_id": both["mail"]})
     assert answer.status == 200
@@ -116,10 +116,10 @@ async def test_a_limited_worker_beats_under_its_own_id(mail):
 
 
 @pytest.fixture
-async def claimed(anything, dispatcher):
+async def claimed(anything, harness):
     """Two attempts that run, with their capability tokens."""
     for _ in range(2):
-        await dispatcher.enqueue(a_task())
+        await harness.enqueue(a_task())
     worker_id = await registered(anything)
     answer = await anything.post("/internal/exchange", {"worker_id": worker_id, "limit": 2})
     return answer.json["tasks"]
@@ -130,14 +130,14 @@ def lease_of(task, **changes):
 
 
 @pytest.mark.parametrize("held", [[], None])
-async def test_a_capability_goes_with_the_end_of_a_lease_and_with_no_lease_kept_in_bulk(anything, dispatcher, held):
-    await dispatcher.enqueue(a_task())
+async def test_a_capability_goes_with_the_end_of_a_lease_and_with_no_lease_kept_in_bulk(anything, harness, held):
+    await harness.enqueue(a_task())
     body = {"worker_id": await registered(anything), "held": held, "limit": 1}
     [task] = (await anything.post("/internal/exchange", body)).json["tasks"]
     assert [task["lease_expires_at"] is None, task["capability_token"] is None] == [held is None] * 2
 
 
-async def test_a_capability_beats_for_and_settles_its_attempt(call, claimed, dispatcher):
+async def test_a_capability_beats_for_and_settles_its_attempt(call, claimed, harness):
     task = claimed[0]
     asked = call.bearing(task["capability_token"])
     answer = await asked.post("/internal/heartbeat", lease_of(task))
@@ -145,26 +145,26 @@ async def test_a_capability_beats_for_and_settles_its_attempt(call, claimed, dis
     asked = call.bearing(answer.json["capability_token"])
     answer = await asked.post("/internal/task-complete", lease_of(task, status="completed", outputs=7))
     assert answer.status == 200
-    assert (await dispatcher.task(task["task_id"])).state is TaskState.COMPLETED
+    assert (await harness.task(task["task_id"])).state is TaskState.COMPLETED
 
 
-async def test_a_capability_is_of_no_other_attempt(call, claimed, dispatcher):
+async def test_a_capability_is_of_no_other_attempt(call, claimed, harness):
     task, other = claimed
     asked = call.bearing(task["capability_token"])
     for path, body in (("heartbeat", {}), ("task-complete", {"status": "completed"})):
         for lease in (lease_of(other), lease_of(task, attempt=2)):
             answer = await asked.post(f"/internal/{path}", {**lease, **body})
             assert (answer.status, answer.json["code"]) == (403, "wrong_attempt")
-    assert (await dispatcher.task(other["task_id"])).state is TaskState.RUNNING
+    assert (await harness.task(other["task_id"])).state is TaskState.RUNNING
 
 
-async def test_a_capability_does_nothing_without_the_lease(call, claimed, clock, dispatcher):
+async def test_a_capability_does_nothing_without_the_lease(call, claimed, clock, harness):
     task = claimed[0]
     asked = call.bearing(task["capability_token"])
     forged = lease_of(task, lease_token="00000000-0000-4000-8000-000000000000", status="completed")
     assert (await asked.post("/internal/task-complete", forged)).status == 409
     await clock.advance(seconds=60)
-    await dispatcher.reap_once()
+    await harness.reap_once()
     answer = await asked.post("/internal/task-complete", lease_of(task, status="completed"))
     assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
 
@@ -191,8 +191,8 @@ async def test_a_capability_of_another_installation_or_past_its_end_is_nobodys(c
         assert (await call.bearing(text).post("/internal/heartbeat", lease_of(task))).status == status
 
 
-async def test_a_capability_ends_with_the_token_that_its_task_was_claimed_with(call, token, dispatcher, engine, ticks):
-    await dispatcher.enqueue(a_task())
+async def test_a_capability_ends_with_the_token_that_its_task_was_claimed_with(call, token, harness, engine, ticks):
+    await harness.enqueue(a_task())
     asked = call.bearing(await token("worker", "stolen"))
     worker_id = await registered(asked)
     [task] = (await asked.post("/internal/task-claim", {"worker_id": worker_id, "limit": 1})).json["tasks"]
@@ -203,12 +203,10 @@ async def test_a_capability_ends_with_the_token_that_its_task_was_claimed_with(c
         for path in ("heartbeat", "task-complete"):
             refused = await call.bearing(text).post(f"/internal/{path}", lease_of(task, status="completed"))
             assert (refused.status, refused.json["code"]) == (401, "unauthorized")
-    assert (await dispatcher.task(task["task_id"])).state is TaskState.RUNNING
+    assert (await harness.task(task["task_id"])).state is TaskState.RUNNING
 
 
-async def test_who_waits_is_handed_nothing_once_its_token_is_revoked(
-    call, token, dispatcher, engine, ticks, eventually
-):
+async def test_who_waits_is_handed_nothing_once_its_token_is_revoked(call, token, harness, engine, ticks, eventually):
     asked, other = call.bearing(await token("worker", "stolen")), call.bearing(await token("worker", "other"))
     waiting = []
     for one in (asked, other):
@@ -217,19 +215,19 @@ async def test_who_waits_is_handed_nothing_once_its_token_is_revoked(
         await eventually(lambda: engine.database.fetchval(ASKED, len(waiting)))
     await revoke_token(engine.database, 1, "stolen", actor="ada")
     ticks.advance(AuthSettings().token_cache_seconds)
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     refused, found = await asyncio.gather(*waiting)
     assert refused.status == 401
     assert [one["task_id"] for one in found.json["tasks"]] == [task.task_id]
 
 
-async def test_fields_that_are_not_a_workers_to_set_change_nothing(anything, dispatcher, engine):
-    task = await dispatcher.enqueue(a_task())
+async def test_fields_that_are_not_a_workers_to_set_change_nothing(anything, harness, engine):
+    task = await harness.enqueue(a_task())
     worker_id = await registered(anything, tenant_id=2, state="gone")
     body = {"worker_id": worker_id, "limit": 1, "tenant_id": 2, "state": "completed", "accepted": True}
     [found] = (await anything.post("/internal/task-claim", body)).json["tasks"]
     assert found["task_id"] == task.task_id
-    assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING
+    assert (await harness.task(task.task_id)).state is TaskState.RUNNING
     assert await engine.database.fetchval("select state from holdfast.worker") == "active"
 
 
@@ -244,9 +242,9 @@ CALLS_AS_A_WORKER = {
 
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("path", CALLS_AS_A_WORKER)
-async def test_nobody_speaks_for_the_worker_of_another_token(anything, call, token, dispatcher, engine, path, is_known):
+async def test_nobody_speaks_for_the_worker_of_another_token(anything, call, token, harness, engine, path, is_known):
     """Ids are 1, 2, 3: whoever guesses one gets neither its leases nor its inputs, and cannot sign it off."""
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     worker_id = await registered(anything)
     if is_known:  # else the server reads it from the database
         [held] = (await anything.post("/internal/exchange", {"worker_id": worker_id, "limit": 1})).json["tasks"]

@@ -10,8 +10,8 @@ from holdfast.testing.factories import a_task
 
 
 @pytest.fixture
-async def lease(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task(max_retries=3, base_backoff_secs=0))
+async def lease(call, worker, harness):
+    await harness.enqueue(a_task(max_retries=3, base_backoff_secs=0))
     [task] = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
     return {name: task[name] for name in ("task_id", "attempt", "lease_token")}
 

@@ -39,10 +39,10 @@ async def scraped(call):
     return samples(answer.body.decode())
 
 
-async def test_what_is_there_now_is_counted_by_queue(call, dispatcher):
-    await a_running_task(dispatcher)
-    await dispatcher.enqueue(a_task())
-    await dispatcher.enqueue(a_task())
+async def test_what_is_there_now_is_counted_by_queue(call, harness):
+    await a_running_task(harness)
+    await harness.enqueue(a_task())
+    await harness.enqueue(a_task())
     told = await scraped(call)
     queue = next(labels for name, labels in told if name == "holdfast_queue_depth")
     assert told["holdfast_queue_depth", queue] == 2
@@ -52,13 +52,13 @@ async def test_what_is_there_now_is_counted_by_queue(call, dispatcher):
     assert told["holdfast_workers", 'state="active"'] == 1
 
 
-async def test_what_happens_after_the_first_reading_is_counted(call, dispatcher):
-    await a_completed_task(dispatcher)
-    await until_settled(dispatcher)
+async def test_what_happens_after_the_first_reading_is_counted(call, harness):
+    await a_completed_task(harness)
+    await until_settled(harness)
     await scraped(call)
-    await a_completed_task(dispatcher)
-    await a_failed_task(dispatcher)
-    await until_settled(dispatcher)
+    await a_completed_task(harness)
+    await a_failed_task(harness)
+    await until_settled(harness)
     told = await scraped(call)
     ended = {labels: value for (name, labels), value in told.items() if name == "holdfast_attempts_total" and value}
     assert ended == {'outcome="completed"': 1, 'outcome="failed"': 1}
@@ -69,22 +69,22 @@ async def test_nobody_reads_without_a_name(call):
     assert (await call.get("/metrics", x_dev_user=None)).status == 401
 
 
-async def test_a_tenant_sees_its_own_rows_only(engine, dispatcher):
+async def test_a_tenant_sees_its_own_rows_only(engine, harness):
     await engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (2, 'other')")
     measure = Measure()
     await measure.read(engine.database, 2)
-    await a_completed_task(dispatcher)
+    await a_completed_task(harness)
     measured = await measure.read(engine.database, 2)
     assert (measured.queues, measured.workers, dict(measured.events)) == ([], [], {})
 
 
-async def test_counting_is_bounded_and_goes_on_with_the_next_reading(engine, dispatcher, monkeypatch):
+async def test_counting_is_bounded_and_goes_on_with_the_next_reading(engine, harness, monkeypatch):
     monkeypatch.setattr("holdfast.engine.queries.metrics.BATCHES_MAX", 2)
     measure = Measure()
     await measure.read(engine.database, 1)
     for _ in range(5):
-        await a_running_task(dispatcher)
-    await until_settled(dispatcher)
+        await a_running_task(harness)
+    await until_settled(harness)
     seen = [await measure.read(engine.database, 1) for _ in range(3)]
     assert [(one.events.get("task.started"), one.is_behind) for one in seen] == [(2, True), (4, True), (5, False)]
 

@@ -61,8 +61,8 @@ def output_of(engine, task):
     )
 
 
-async def in_state(dispatcher, task, state):
-    return (await dispatcher.task(task.task_id)).state is state
+async def in_state(harness, task, state):
+    return (await harness.task(task.task_id)).state is state
 
 
 @pytest.mark.slow(
@@ -70,39 +70,39 @@ async def in_state(dispatcher, task, state):
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_node
-async def test_the_node_worker_runs_fails_and_leaves_in_good_order(start, dispatcher, engine, eventually):
+async def test_the_node_worker_runs_fails_and_leaves_in_good_order(start, harness, engine, eventually):
     node = await start("node", str(EXAMPLES / "worker.mjs"))
-    sums = [await dispatcher.enqueue(a_task(action="demo.add", input={"a": n, "b": 1})) for n in range(30)]
-    refused = await dispatcher.enqueue(a_task(action="demo.refuse", max_retries=0))
+    sums = [await harness.enqueue(a_task(action="demo.add", input={"a": n, "b": 1})) for n in range(30)]
+    refused = await harness.enqueue(a_task(action="demo.refuse", max_retries=0))
     for n, task in enumerate(sums):
         await eventually(lambda task=task: output_of(engine, task))
         assert await output_of(engine, task) == str(n + 1).encode()
-    await eventually(lambda: in_state(dispatcher, refused, TaskState.FAILED))
+    await eventually(lambda: in_state(harness, refused, TaskState.FAILED))
     assert await engine.database.fetchval("select code from holdfast.failure") == "ORDER_UNKNOWN"
-    slow = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=3))
-    await eventually(lambda: in_state(dispatcher, slow, TaskState.RUNNING))
+    slow = await harness.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=3))
+    await eventually(lambda: in_state(harness, slow, TaskState.RUNNING))
     node.terminate()
     assert await asyncio.wait_for(node.wait(), 20) == 0
     # What was given to it while it left it never knew of: that is free for whoever looks.
-    await dispatcher.reap_once()
-    assert not await in_state(dispatcher, slow, TaskState.RUNNING)
+    await harness.reap_once()
+    assert not await in_state(harness, slow, TaskState.RUNNING)
     assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
 
 @needs_node
-async def test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel(start, dispatcher, engine, clock, eventually):
+async def test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel(start, harness, engine, clock, eventually):
     await start("node", str(EXAMPLES / "worker.mjs"))
-    task = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=0))
-    await eventually(lambda: in_state(dispatcher, task, TaskState.RUNNING))
+    task = await harness.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=0))
+    await eventually(lambda: in_state(harness, task, TaskState.RUNNING))
     renewed = "select lease_expires_at > holdfast.instant() + interval '4 seconds' from holdfast.live"
     for _ in range(3):
         # Nearly a lease at a time: without a beat in each it would be over at the second.
         await clock.advance(seconds=4)
         await eventually(lambda: engine.database.fetchval(renewed))
-        await dispatcher.reap_once()
-    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["running"]
-    await dispatcher.cancel(task.task_id)
-    await eventually(lambda: in_state(dispatcher, task, TaskState.CANCELED))
+        await harness.reap_once()
+    assert [one.state for one in await harness.attempts(task.task_id)] == ["running"]
+    await harness.cancel(task.task_id)
+    await eventually(lambda: in_state(harness, task, TaskState.CANCELED))
 
 
 @pytest.mark.slow(
@@ -110,7 +110,7 @@ async def test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel(start, disp
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_node
-async def test_the_node_worker_stops_its_work_in_time_while_a_beat_hangs(start, dispatcher, monkeypatch):
+async def test_the_node_worker_stops_its_work_in_time_while_a_beat_hangs(start, harness, monkeypatch):
     beats, over, real = [], asyncio.Event(), RemoteWorkers.beat
 
     async def beat(self, *arguments, **options):
@@ -121,7 +121,7 @@ async def test_the_node_worker_stops_its_work_in_time_while_a_beat_hangs(start, 
 
     monkeypatch.setattr(RemoteWorkers, "beat", beat)
     node = await start("node", str(EXAMPLES / "worker.mjs"))
-    task = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=0))
+    task = await harness.enqueue(a_task(action="demo.sleep", input={"seconds": 60}, max_losses=0))
     assert await asyncio.wait_for(node.stdout.readline(), 20) == f"stopped {task.task_id}\n".encode()
     over.set()
 
@@ -167,11 +167,11 @@ def shaky(monkeypatch):
     ],
 )
 async def test_a_drained_worker_finishes_and_no_refusal_that_passes_costs_its_result(
-    start, dispatcher, engine, eventually, shaky, command, name, action, given, output, beats
+    start, harness, engine, eventually, shaky, command, name, action, given, output, beats
 ):
     worker = await start(command, str(EXAMPLES / name))
-    task = await dispatcher.enqueue(a_task(action=action, input=given, max_losses=0))
-    await eventually(lambda: in_state(dispatcher, task, TaskState.RUNNING))
+    task = await harness.enqueue(a_task(action=action, input=given, max_losses=0))
+    await eventually(lambda: in_state(harness, task, TaskState.RUNNING))
     await engine.database.fetch("update holdfast.worker set state = 'draining'")
     # Drained, it finishes, reports, leaves and ends; and it never stopped its work.
     assert b"stopped" not in await asyncio.wait_for(worker.stdout.read(), 30)
@@ -186,12 +186,12 @@ SHELL = pytest.param("sh", "worker.sh", "demo.shout", marks=needs_curl, id="shel
 
 @pytest.mark.representative(one_in=2)
 @pytest.mark.parametrize(("command", "name", "action"), [NODE, SHELL])
-async def test_a_worker_keeps_the_time_limit_of_its_tasks(start, dispatcher, engine, eventually, command, name, action):
+async def test_a_worker_keeps_the_time_limit_of_its_tasks(start, harness, engine, eventually, command, name, action):
     await start(command, str(EXAMPLES / name))
     long = {"text": "late", "seconds": 3000 + random.random()}
-    task = await dispatcher.enqueue(a_task(action=action, input=long, max_retries=0, timeout_seconds=0.5))
-    await eventually(lambda: in_state(dispatcher, task, TaskState.FAILED), seconds_max=30.0)
-    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["timed_out"]
+    task = await harness.enqueue(a_task(action=action, input=long, max_retries=0, timeout_seconds=0.5))
+    await eventually(lambda: in_state(harness, task, TaskState.FAILED), seconds_max=30.0)
+    assert [one.state for one in await harness.attempts(task.task_id)] == ["timed_out"]
     assert await engine.database.fetchval("select code from holdfast.failure") == "DAG_TASK_EXECUTION_TIMEOUT"
     await eventually(lambda: asyncio.to_thread(is_awake, long["seconds"]))
 
@@ -201,18 +201,18 @@ async def test_a_worker_keeps_the_time_limit_of_its_tasks(start, dispatcher, eng
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_node
-async def test_the_task_of_a_killed_node_worker_is_run_again(start, dispatcher, engine, clock, eventually):
+async def test_the_task_of_a_killed_node_worker_is_run_again(start, harness, engine, clock, eventually):
     first = await start("node", str(EXAMPLES / "worker.mjs"))
-    task = await dispatcher.enqueue(a_task(action="demo.sleep", input={"seconds": 1}, max_losses=3))
-    await eventually(lambda: in_state(dispatcher, task, TaskState.RUNNING))
+    task = await harness.enqueue(a_task(action="demo.sleep", input={"seconds": 1}, max_losses=3))
+    await eventually(lambda: in_state(harness, task, TaskState.RUNNING))
     os.killpg(first.pid, signal.SIGKILL)
     await first.wait()
     await clock.advance(seconds=6)
-    await dispatcher.reap_once()
+    await harness.reap_once()
     await clock.advance("1m")
     await start("node", str(EXAMPLES / "worker.mjs"))
     await eventually(lambda: output_of(engine, task))
-    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["lost", "completed"]
+    assert [one.state for one in await harness.attempts(task.task_id)] == ["lost", "completed"]
 
 
 @pytest.mark.slow(
@@ -220,13 +220,13 @@ async def test_the_task_of_a_killed_node_worker_is_run_again(start, dispatcher, 
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_curl
-async def test_the_shell_worker_shouts_and_reports_what_went_wrong(start, dispatcher, engine, eventually):
+async def test_the_shell_worker_shouts_and_reports_what_went_wrong(start, harness, engine, eventually):
     await start("sh", str(EXAMPLES / "worker.sh"))
-    loud = await dispatcher.enqueue(a_task(action="demo.shout", input={"text": 'it\'s "ok" ümlaut'}))
-    wrong = await dispatcher.enqueue(a_task(action="demo.shout", input={"words": 1}, max_retries=0))
+    loud = await harness.enqueue(a_task(action="demo.shout", input={"text": 'it\'s "ok" ümlaut'}))
+    wrong = await harness.enqueue(a_task(action="demo.shout", input={"words": 1}, max_retries=0))
     await eventually(lambda: output_of(engine, loud), seconds_max=60.0)
     assert b"IT'S" in await output_of(engine, loud)
-    await eventually(lambda: in_state(dispatcher, wrong, TaskState.FAILED), seconds_max=60.0)
+    await eventually(lambda: in_state(harness, wrong, TaskState.FAILED), seconds_max=60.0)
     assert "KeyError" in await engine.database.fetchval("select message from holdfast.failure")
 
 
@@ -249,33 +249,33 @@ def is_awake(seconds):
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_curl
-async def test_the_shell_worker_keeps_its_lease_for_as_long_as_it_works(start, dispatcher, engine, eventually):
+async def test_the_shell_worker_keeps_its_lease_for_as_long_as_it_works(start, harness, engine, eventually):
     await start("sh", str(EXAMPLES / "worker.sh"))
     long = {"text": "late", "seconds": 7}
-    task = await dispatcher.enqueue(a_task(action="demo.shout", input=long, max_losses=0))
+    task = await harness.enqueue(a_task(action="demo.shout", input=long, max_losses=0))
     await eventually(lambda: output_of(engine, task), seconds_max=60.0)
     assert await output_of(engine, task) == b'{"text":"LATE"}'
 
 
 @pytest.fixture
-async def shouting(start, dispatcher, eventually):
+async def shouting(start, harness, eventually):
     """A shell worker, the task that it works on, and for how long."""
     shell = await start("sh", str(EXAMPLES / "worker.sh"))
     seconds = 3000 + random.random()
-    task = await dispatcher.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
+    task = await harness.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
     await eventually(lambda: asyncio.to_thread(is_sleeping, seconds), seconds_max=30.0)
     return shell, task, seconds
 
 
 @needs_curl
-async def test_nothing_of_a_killed_shell_worker_keeps_its_task(shouting, dispatcher, clock, eventually):
+async def test_nothing_of_a_killed_shell_worker_keeps_its_task(shouting, harness, clock, eventually):
     shell, task, seconds = shouting
     shell.kill()  # it alone: what beats beside the work lives on
     await shell.wait()
     await eventually(lambda: asyncio.to_thread(is_awake, seconds))
     await clock.advance(seconds=5)
-    assert await dispatcher.reap_once() == 1
-    assert [one.state for one in await dispatcher.attempts(task.task_id)] == ["lost"]
+    assert await harness.reap_once() == 1
+    assert [one.state for one in await harness.attempts(task.task_id)] == ["lost"]
 
 
 @pytest.mark.slow(
@@ -283,12 +283,12 @@ async def test_nothing_of_a_killed_shell_worker_keeps_its_task(shouting, dispatc
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_curl
-async def test_a_stopped_shell_worker_hands_back_what_runs_and_leaves(shouting, dispatcher, engine):
+async def test_a_stopped_shell_worker_hands_back_what_runs_and_leaves(shouting, harness, engine):
     shell, task, seconds = shouting
     shell.terminate()
     assert await asyncio.wait_for(shell.wait(), 20) == 0
     assert not is_sleeping(seconds)
-    (attempt,) = await dispatcher.attempts(task.task_id)
+    (attempt,) = await harness.attempts(task.task_id)
     assert (attempt.state, attempt.message) == ("lost", "lost")
     assert await engine.database.fetchval("select state from holdfast.worker") == "gone"
 
@@ -306,10 +306,10 @@ async def test_a_shell_worker_that_waits_for_work_stops_at_once(start, engine, e
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_curl
-async def test_the_shell_worker_stops_a_canceled_task(shouting, dispatcher, eventually):
+async def test_the_shell_worker_stops_a_canceled_task(shouting, harness, eventually):
     _, task, seconds = shouting
-    await dispatcher.cancel(task.task_id)
-    await eventually(lambda: in_state(dispatcher, task, TaskState.CANCELED), seconds_max=20.0)
+    await harness.cancel(task.task_id)
+    await eventually(lambda: in_state(harness, task, TaskState.CANCELED), seconds_max=20.0)
     await eventually(lambda: asyncio.to_thread(is_awake, seconds))
 
 
@@ -318,10 +318,10 @@ async def test_the_shell_worker_stops_a_canceled_task(shouting, dispatcher, even
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_curl
-async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(shouting, dispatcher, engine, eventually):
+async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(shouting, harness, engine, eventually):
     shell, _, seconds = shouting
     await engine.database.fetch("update holdfast.live set lease_expires_at = holdfast.instant() - interval '1 s'")
-    await dispatcher.reap_once()
+    await harness.reap_once()
     assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"
     await eventually(lambda: asyncio.to_thread(is_awake, seconds))
 
@@ -331,11 +331,11 @@ async def test_the_shell_worker_stops_all_of_its_work_when_its_lease_is_lost(sho
     "test_the_node_worker_keeps_its_lease_and_hears_of_a_cancel is fast"
 )
 @needs_curl
-async def test_the_shell_worker_stops_its_work_when_no_beat_is_answered(start, engine, dispatcher, eventually):
+async def test_the_shell_worker_stops_its_work_when_no_beat_is_answered(start, engine, harness, eventually):
     seconds = 3000 + random.random()
     async with serving(engine) as url:
         shell = await start("sh", str(EXAMPLES / "worker.sh"), url=url)
-        await dispatcher.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
+        await harness.enqueue(a_task(action="demo.shout", input={"text": "late", "seconds": seconds}))
         await eventually(lambda: asyncio.to_thread(is_sleeping, seconds), seconds_max=30.0)
     assert await asyncio.wait_for(shell.stdout.readline(), 30) == b"stopped\n"
     await eventually(lambda: asyncio.to_thread(is_awake, seconds))

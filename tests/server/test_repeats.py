@@ -28,8 +28,8 @@ async def again(caller, path, body):
     return answer.json
 
 
-async def test_a_claim_that_names_what_is_held_gives_again_what_a_lost_answer_gave(lossy, call, worker, dispatcher):
-    first, second = [(await dispatcher.enqueue(a_task(max_losses=0))).task_id for _ in range(2)]
+async def test_a_claim_that_names_what_is_held_gives_again_what_a_lost_answer_gave(lossy, call, worker, harness):
+    first, second = [(await harness.enqueue(a_task(max_losses=0))).task_id for _ in range(2)]
     told = await again(lossy, "/internal/task-claim", {"worker_id": worker, "limit": 1, "held": []})
     assert [one["task_id"] for one in told["tasks"]] == [first]
     assert {"lease_token", "lease_expires_at", "capability_token"} <= told["tasks"][0].keys()
@@ -37,11 +37,11 @@ async def test_a_claim_that_names_what_is_held_gives_again_what_a_lost_answer_ga
     assert [one["task_id"] for one in (await call.post("/internal/task-claim", body)).json["tasks"]] == [second]
 
 
-async def test_a_claim_that_names_what_is_held_renews_it_and_tells_what_became_of_it(call, worker, dispatcher, clock):
-    kept = (await dispatcher.enqueue(a_task())).task_id
+async def test_a_claim_that_names_what_is_held_renews_it_and_tells_what_became_of_it(call, worker, harness, clock):
+    kept = (await harness.enqueue(a_task())).task_id
     [given] = (await call.post("/internal/task-claim", {"worker_id": worker, "held": []})).json["tasks"]
     await clock.advance(seconds=5)
-    await dispatcher.cancel(kept)
+    await harness.cancel(kept)
     body = {"worker_id": worker, "held": [kept, "999999"]}
     told = (await call.post("/internal/task-claim", body)).json
     assert told == {"tasks": [], "lost": ["999999"], "canceled": [kept], "busy": []}

@@ -19,7 +19,7 @@ from tests.stories import playing_on
 
 from holdfast.operations.openapi import EVENTS, document
 from holdfast.server.worker_api.openapi import CALLS, contract
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 schemathesis = pytest.importorskip("schemathesis", reason="Schemathesis is not installed: `pip install schemathesis`")
 
@@ -37,11 +37,11 @@ def stage(holdfast_url):
         kept = {}
 
         async def begin(engine):
-            kept["dispatcher"] = Dispatcher(engine)
-            kept["scene"] = await a_scene(kept["dispatcher"])
+            kept["harness"] = EngineHarness(engine)
+            kept["scene"] = await a_scene(kept["harness"])
 
         async def go_on(label):
-            kept["made"] = await made_for(kept["dispatcher"], label, kept["scene"])
+            kept["made"] = await made_for(kept["harness"], label, kept["scene"])
 
         def made(label):
             play(lambda _: go_on(label))

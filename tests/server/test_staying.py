@@ -85,13 +85,13 @@ async def test_who_waits_is_answered_when_the_server_stops(engine, endless, subt
 
 
 async def test_a_long_history_without_a_word_of_the_run_is_read_for_no_longer_than_anybody_waits(
-    call, dispatcher, engine, eventually, monkeypatch
+    call, harness, engine, eventually, monkeypatch
 ):
     monkeypatch.setattr("holdfast.operations.run_follow.WAIT_SECONDS_MAX", 0.0)
     monkeypatch.setattr("holdfast.operations.run_follow.run_events_after", partial(run_events_after, limit=1))
-    run_id = await dispatcher.runs.start(a_flow("a>b"))
+    run_id = await harness.runs.start(a_flow("a>b"))
     for _ in range(5):
-        await a_completed_task(dispatcher)
+        await a_completed_task(harness)
     await eventually(lambda: engine.database.fetchval(SETTLED))
     last = await event_tail(engine.database)
     following, silent = "0:0", 0

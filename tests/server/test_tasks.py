@@ -13,8 +13,8 @@ from holdfast.engine.audit import list_audit
 from holdfast.testing.factories import a_completed_task, a_failed_task, a_failure, a_running_task, a_task
 
 
-async def test_a_task_is_shown_in_full(call, dispatcher):
-    task_id = await a_failed_task(dispatcher, input={"order": 7})
+async def test_a_task_is_shown_in_full(call, harness):
+    task_id = await a_failed_task(harness, input={"order": 7})
     body = (await call.get(f"/api/v1/tasks/{task_id}")).json
     assert (body["task_id"], body["state"], body["input"]) == (task_id, "failed", {"order": 7})
     assert [one["state"] for one in body["attempts"]] == ["failed"]
@@ -29,8 +29,8 @@ async def test_an_unknown_task_is_not_found(call, subtests):
                 assert (answer.status, answer.json["category"]) == (404, "not_found")
 
 
-async def test_pages_follow_one_another_without_overlap(call, dispatcher):
-    tasks = [task.task_id for task in await dispatcher.enqueue_many(a_task(), [{}] * 5)]
+async def test_pages_follow_one_another_without_overlap(call, harness):
+    tasks = [task.task_id for task in await harness.enqueue_many(a_task(), [{}] * 5)]
     seen, path = [], "/api/v1/tasks?limit=2"
     while path:
         body = (await call.get(path)).json
@@ -39,10 +39,10 @@ async def test_pages_follow_one_another_without_overlap(call, dispatcher):
     assert seen == sorted(tasks, key=int, reverse=True)
 
 
-async def test_a_page_holds_a_hundred_rows_whatever_was_asked_for(call, dispatcher):
-    await dispatcher.enqueue_many(a_task(max_retries=0), [{}] * 101)
-    for lease in await dispatcher.claim(101):
-        await dispatcher.settle(lease, Failed(a_failure()))
+async def test_a_page_holds_a_hundred_rows_whatever_was_asked_for(call, harness):
+    await harness.enqueue_many(a_task(max_retries=0), [{}] * 101)
+    for lease in await harness.claim(101):
+        await harness.settle(lease, Failed(a_failure()))
     for path in ("/api/v1/tasks", "/api/v1/dead/letters"):
         pages, following = [], ""
         while following is not None:
@@ -52,10 +52,10 @@ async def test_a_page_holds_a_hundred_rows_whatever_was_asked_for(call, dispatch
         assert len(pages[0]) == 100 and len({one for page in pages for one in page}) == sum(map(len, pages)) == 101
 
 
-async def test_lists_are_filtered(call, dispatcher):
-    await a_failed_task(dispatcher, queue="mail", tags=("red",))
-    await dispatcher.enqueue(a_task(queue="mail"))
-    await a_completed_task(dispatcher)
+async def test_lists_are_filtered(call, harness):
+    await a_failed_task(harness, queue="mail", tags=("red",))
+    await harness.enqueue(a_task(queue="mail"))
+    await a_completed_task(harness)
 
     async def count(query):
         return len((await call.get(f"/api/v1/tasks?{query}")).json["tasks"])
@@ -74,15 +74,15 @@ async def test_a_bad_query_is_refused(call, subtests):
             assert (await call.get(f"/api/v1/tasks?{query}")).status == 400
 
 
-async def test_why_answers_the_same_as_everywhere(call, dispatcher):
-    task_id = await a_failed_task(dispatcher)
+async def test_why_answers_the_same_as_everywhere(call, harness):
+    task_id = await a_failed_task(harness)
     body = (await call.get(f"/api/v1/tasks/{task_id}/why")).json
     assert body["task_id"] == task_id and body["state"] == "failed" and body["headline"]
 
 
-async def test_a_retry_is_accepted_with_its_attempt_and_audited(call, dispatcher, engine):
-    lease = await a_running_task(dispatcher)
-    await dispatcher.settle(lease, Failed(a_failure("validation: no such order")))
+async def test_a_retry_is_accepted_with_its_attempt_and_audited(call, harness, engine):
+    lease = await a_running_task(harness)
+    await harness.settle(lease, Failed(a_failure("validation: no such order")))
     task_id = lease.task_id
     answer = await call.post(f"/api/v1/tasks/{task_id}/retry", {"reason": "smtp is back"})
     assert (answer.status, answer.json) == (202, {"task_id": task_id, "attempt": 2, "status": "queued"})
@@ -93,16 +93,16 @@ async def test_a_retry_is_accepted_with_its_attempt_and_audited(call, dispatcher
     assert (row.actor, row.verb, row.reason) == ("dev:anna", "task.retry", "smtp is back")
 
 
-async def test_a_retry_of_a_spent_budget_names_the_dead_letter(call, dispatcher):
-    task_id = await a_failed_task(dispatcher)
-    [letter] = await dispatcher.letters(task_id)
+async def test_a_retry_of_a_spent_budget_names_the_dead_letter(call, harness):
+    task_id = await a_failed_task(harness)
+    [letter] = await harness.letters(task_id)
     answer = await call.post(f"/api/v1/tasks/{task_id}/retry")
     assert (answer.status, answer.json["code"]) == (409, "retry_budget_exhausted")
     assert (answer.json["detail"], answer.json["dead_letter_id"]) == ("retry budget exhausted", letter.dead_letter_id)
 
 
-async def test_a_cancel_ends_or_asks_and_a_second_one_conflicts(call, dispatcher, engine):
-    queued, running = await dispatcher.enqueue(a_task()), await a_running_task(dispatcher)
+async def test_a_cancel_ends_or_asks_and_a_second_one_conflicts(call, harness, engine):
+    queued, running = await harness.enqueue(a_task()), await a_running_task(harness)
     for task_id, state in ((queued.task_id, "canceled"), (running.task_id, "canceling")):
         answer = await call.post(f"/api/v1/tasks/{task_id}/cancel", {"reason": "ordered twice"})
         assert (answer.status, answer.json) == (202, {"task_id": task_id, "state": state})
@@ -111,11 +111,11 @@ async def test_a_cancel_ends_or_asks_and_a_second_one_conflicts(call, dispatcher
     assert {row.actor for row in await list_audit(engine.database, 1)} == {"dev:anna"}
 
 
-async def test_a_reason_nobody_could_read_changes_nothing(call, dispatcher):
-    task = await dispatcher.enqueue(a_task())
+async def test_a_reason_nobody_could_read_changes_nothing(call, harness):
+    task = await harness.enqueue(a_task())
     answer = await call.post(f"/api/v1/tasks/{task.task_id}/cancel", {"reason": "x" * 2000})
     assert (answer.status, answer.json["code"]) == (400, "invalid_reason")
-    assert (await dispatcher.task(task.task_id)).state == "queued"
+    assert (await harness.task(task.task_id)).state == "queued"
 
 
 class Stream:
@@ -148,14 +148,14 @@ async def a_stream(call, *arguments, **headers):
 
 
 @pytest.fixture
-async def history(dispatcher):
+async def history(harness):
     """Two tasks started in one batch and completed one by one: four events in three batches."""
-    await dispatcher.enqueue_many(a_task(), [{}] * 2)
+    await harness.enqueue_many(a_task(), [{}] * 2)
     from holdfast.core.tasks.outcome import Completed
 
-    for lease in await dispatcher.claim(2):
-        await dispatcher.settle(lease, Completed(b"null"))
-    await until_settled(dispatcher)
+    for lease in await harness.claim(2):
+        await harness.settle(lease, Completed(b"null"))
+    await until_settled(harness)
 
 
 async def test_events_are_streamed_in_order_with_their_ids(call, history):
@@ -181,10 +181,10 @@ async def test_a_reader_resumes_behind_any_single_event(call, history, subtests)
             again.close()
 
 
-async def test_without_a_cursor_only_what_comes_is_told(call, history, dispatcher):
+async def test_without_a_cursor_only_what_comes_is_told(call, history, harness):
     reader = await a_stream(call, "/api/v1/events")
-    task = await dispatcher.enqueue(a_task())
-    await dispatcher.claim_one()
+    task = await harness.enqueue(a_task())
+    await harness.claim_one()
     [event] = await reader.take(1)
     reader.close()
     assert json.loads(event["data"])["task_id"] == task.task_id
@@ -197,10 +197,10 @@ ABOUT_NO_TASK = """
 
 
 @pytest.mark.parametrize("after", ["?after=0:0", ""])
-async def test_events_about_no_task_are_told_and_do_not_hold_up_the_stream(call, engine, dispatcher, after):
+async def test_events_about_no_task_are_told_and_do_not_hold_up_the_stream(call, engine, harness, after):
     reader = await a_stream(call, f"/api/v1/events{after}")
     await engine.database.fetch(ABOUT_NO_TASK)
-    lease = await a_running_task(dispatcher)
+    lease = await a_running_task(harness)
     *others, last = await reader.take(251)
     reader.close()
     assert json.loads(last["data"])["task_id"] == lease.task_id

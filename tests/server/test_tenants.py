@@ -188,7 +188,7 @@ async def test_a_tenant_that_a_request_names_decides_nothing(call, theirs, subte
                 assert (await call.post(f"{path}/cancel", body)).status in (400, 404, 422)
 
 
-async def test_what_a_request_does_is_done_behind_the_wall(call, dispatcher, engine, worker):
+async def test_what_a_request_does_is_done_behind_the_wall(call, harness, engine, worker):
     """The server's own log of statements: whoever touched the tasks was the role of tenants."""
     async with engine.database.session() as session:
         await session.execute(
@@ -200,7 +200,7 @@ async def test_what_a_request_does_is_done_behind_the_wall(call, dispatcher, eng
             create trigger noted after update on holdfast.live for each statement execute function public.note();
             """
         )
-    await dispatcher.enqueue(a.a_task())
+    await harness.enqueue(a.a_task())
     await call.post("/internal/task-claim", {"worker_id": worker, "limit": 5})
     assert {row["who"] for row in await engine.database.fetch("select who from public.seen")} == {TENANT_ROLE}
 

@@ -71,20 +71,20 @@ async def done_of(begun):
     return [task.result()["tasks"] for task in done]
 
 
-async def test_a_waiting_claim_is_answered_when_a_task_comes(waiting, dispatcher):
+async def test_a_waiting_claim_is_answered_when_a_task_comes(waiting, harness):
     [(claim, _)] = await waiting(1)
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     [found] = (await asyncio.wait_for(claim, LONG))["tasks"]
     assert (found["task_id"], found["attempt"]) == (task.task_id, 1)
 
 
-async def test_a_worker_is_told_how_long_it_may_wait_and_may(call, calls, dispatcher):
+async def test_a_worker_is_told_how_long_it_may_wait_and_may(call, calls, harness):
     """Below the 60 s after which many proxies give up on an answer."""
     told = (await call.post("/internal/workers", {"actions": ["shop.charge"]})).json
     assert told["wait_seconds_max"] == (await call.get("/internal/terms")).json["wait_seconds_max"] < 60
     claim = Claim(told["worker_id"], wait_seconds=told["wait_seconds_max"])
     claiming = asyncio.create_task(calls().post("/internal/task-claim", claim, dict))
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     [found] = (await asyncio.wait_for(claiming, LONG))["tasks"]
     assert found["task_id"] == task.task_id
 
@@ -104,12 +104,12 @@ async def test_nobody_waits_for_ever(call, worker, subtests):
                 assert (answer.status, answer.json["code"]) == (400, "invalid_wait")
 
 
-async def test_one_task_is_given_once_and_everybody_else_waits_on(waiting, dispatcher):
+async def test_one_task_is_given_once_and_everybody_else_waits_on(waiting, harness):
     begun = await waiting(10)
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     assert [len(tasks) for tasks in await done_of(begun)] == [1]
     # Whoever was called beside the winner looked in vain by now, and waits again like the rest.
-    await dispatcher.enqueue_many(a_task(), [{"n": n} for n in range(9)])
+    await harness.enqueue_many(a_task(), [{"n": n} for n in range(9)])
     rest = [task for task, _ in begun if not task.done()]
     answers = await asyncio.wait_for(asyncio.gather(*rest), LONG)
     assert sorted(len(answer["tasks"]) for answer in answers) == [1] * 9
@@ -123,17 +123,17 @@ async def test_a_ring_calls_only_a_few(engine, eventually):
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
         other = WorkerIdentity(worker_id=1, actions=["shop.refund"], queues=None, lease_seconds=10.0)
-        place, elsewhere = workers.wait_registry.place(1, identity), workers.wait_registry.place(1, other)
+        group, elsewhere = workers.wait_registry.group(1, identity), workers.wait_registry.group(1, other)
         crowd = [
-            asyncio.create_task(workers.wait_registry.wait(place, n, LONG, notification_count=0)) for n in range(50)
+            asyncio.create_task(workers.wait_registry.wait(group, n, LONG, notification_count=0)) for n in range(50)
         ]
         stranger = asyncio.create_task(workers.wait_registry.wait(elsewhere, 99, LONG, notification_count=0))
-        await eventually(lambda: len(place.waiting) == 50 and elsewhere.waiting)
+        await eventually(lambda: len(group.waiting) == 50 and elsewhere.waiting)
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
         done, left = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
         assert {task.result() for task in done} == {(lane,)}
-        assert len(place.waiting) >= 50 - RUNNERS - 1 and not stranger.done()
-        workers.wait_registry.looked(place, place.notification_count, is_more=True)
+        assert len(group.waiting) >= 50 - RUNNERS - 1 and not stranger.done()
+        workers.wait_registry.looked(group, group.notification_count, is_more=True)
         await asyncio.sleep(0)
         assert sum(task.done() for task in crowd) >= 2 * RUNNERS
     assert all(task.done() for task in left) and stranger.done(), "closing sends everybody away"
@@ -146,48 +146,48 @@ async def test_a_ring_during_the_look_is_not_missed(engine, eventually):
     async with RemoteWorkers(engine) as workers:
         lane = await engine.catalog.lane_id(1, "default", "shop.charge")
         identity = WorkerIdentity(worker_id=1, actions=["shop.charge"], queues=None, lease_seconds=10.0)
-        place = workers.wait_registry.place(1, identity)
+        group = workers.wait_registry.group(1, identity)
         await workers.wait_registry.open()
-        before = place.notification_count
+        before = group.notification_count
         await engine.database.fetch("select pg_notify($1, $2)", WAKE_CHANNEL, f"1:{lane}")
-        await eventually(lambda: place.notification_count > before)
-        assert await workers.wait_registry.wait(place, 1, LONG, notification_count=before) == ()
+        await eventually(lambda: group.notification_count > before)
+        assert await workers.wait_registry.wait(group, 1, LONG, notification_count=before) == ()
 
 
-async def test_a_lost_ring_costs_a_poll(waiting, dispatcher, engine):
+async def test_a_lost_ring_costs_a_poll(waiting, harness, engine):
     [(claim, _)] = await waiting(1)
     engine.notifier.notify = lambda **_: None
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     assert len((await asyncio.wait_for(claim, LONG))["tasks"]) == 1
 
 
-async def test_who_hangs_up_is_given_nothing(waiting, dispatcher, engine):
+async def test_who_hangs_up_is_given_nothing(waiting, harness, engine):
     [(claim, connection), *_] = await waiting(1)
     connection.drop()
     with pytest.raises(Exception, match="does not answer"):
         await claim
     await engine.database.fetchval("select 1")
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     [(other, _)] = await waiting(1)
     assert len((await asyncio.wait_for(other, LONG))["tasks"]) == 1
 
 
-async def test_an_exchange_waits_too_and_settles_before_it_does(call, calls, worker, dispatcher, engine, eventually):
-    first = await dispatcher.enqueue(a_task())
+async def test_an_exchange_waits_too_and_settles_before_it_does(call, calls, worker, harness, engine, eventually):
+    first = await harness.enqueue(a_task())
     [task] = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
     done = {name: task[name] for name in ("task_id", "attempt", "lease_token")} | {"status": "completed"}
     body = {"worker_id": worker, "completions": [done], "limit": 1, "wait_seconds": LONG}
     waiting = asyncio.create_task(calls().post("/internal/exchange", body, dict))
     await eventually(lambda: engine.database.fetchval("select count(*) = 0 from holdfast.live"))
     assert not waiting.done()
-    second = await dispatcher.enqueue(a_task())
+    second = await harness.enqueue(a_task())
     answer = await asyncio.wait_for(waiting, LONG)
     assert (answer["accepted"], [one["task_id"] for one in answer["tasks"]]) == (1, [second.task_id])
     assert first.task_id != second.task_id
 
 
-async def test_beats_go_on_beside_a_waiting_exchange(call, calls, worker, dispatcher, clock):
-    await dispatcher.enqueue(a_task())
+async def test_beats_go_on_beside_a_waiting_exchange(call, calls, worker, harness, clock):
+    await harness.enqueue(a_task())
     [task] = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})).json["tasks"]
     body = {"worker_id": worker, "held": [task["task_id"]], "limit": 1, "wait_seconds": LONG}
     waiting = asyncio.create_task(calls().post("/internal/exchange", body, dict))
@@ -200,13 +200,13 @@ async def test_beats_go_on_beside_a_waiting_exchange(call, calls, worker, dispat
             answer = await call.post("/internal/heartbeats", pulse)
         assert (answer.json["renewed"], answer.json["worker_state"]) == ([task["task_id"]], "active")
     assert not waiting.done()
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     assert len((await asyncio.wait_for(waiting, LONG))["tasks"]) == 1
 
 
-async def test_what_ended_and_is_not_settled_is_kept_without_waiting_for_it(call, worker, dispatcher, engine, clock):
+async def test_what_ended_and_is_not_settled_is_kept_without_waiting_for_it(call, worker, harness, engine, clock):
     for _ in range(2):
-        await dispatcher.enqueue(a_task())
+        await harness.enqueue(a_task())
     tasks = (await call.post("/internal/exchange", {"worker_id": worker, "limit": 2})).json["tasks"]
     numbers = [task["task_id"] for task in tasks]
     pulse = {"worker_id": worker, "ended_ids": numbers, "ended_tokens": [task["lease_token"] for task in tasks]}
@@ -217,17 +217,17 @@ async def test_what_ended_and_is_not_settled_is_kept_without_waiting_for_it(call
     async with engine.database.transaction() as settling:
         await settling.fetch(sql("lock_tasks"), [int(numbers[0])])
         assert (await call.post("/internal/heartbeats", pulse)).json["kept"] == numbers[1:]
-    assert await dispatcher.reap_once() == 0
+    assert await harness.reap_once() == 0
     answer = await call.post("/internal/heartbeats", {**pulse, "ended_tokens": []})
     assert (answer.status, answer.json["code"]) == (400, "invalid_batch")
 
 
-async def test_the_wait_route_says_that_there_is_work_and_takes_none(call, calls, worker, dispatcher, here):
+async def test_the_wait_route_says_that_there_is_work_and_takes_none(call, calls, worker, harness, here):
     waiting = asyncio.create_task(calls().post("/internal/wait", Wait(worker, wait_seconds=LONG), dict))
     await here(1)
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     assert (await asyncio.wait_for(waiting, LONG))["work"] is True
-    assert (await dispatcher.task(task.task_id)).state == "queued"
+    assert (await harness.task(task.task_id)).state == "queued"
     assert (await call.post("/internal/wait", {"worker_id": worker, "wait_seconds": LONG})).json["work"] is True
 
 
@@ -268,7 +268,7 @@ class TestWithoutPolls:
     def holdfast_settings(self):
         return Settings(env="local", port=0, worker=WorkerSettings(poll_seconds=60.0))
 
-    async def test_who_drains_leaves_its_turn_to_the_next(self, call, calls, dispatcher, engine, eventually):
+    async def test_who_drains_leaves_its_turn_to_the_next(self, call, calls, harness, engine, eventually):
         waiting, asked = [], "select count(*) > $1 from holdfast.worker where beat_at > started_at"
         for number in range(RUNNERS + 2):
             body = {"worker_id": "w", "actions": ["shop.charge"], "slots": 5}
@@ -278,15 +278,15 @@ class TestWithoutPolls:
             await eventually(lambda number=number: engine.database.fetchval(asked, number))
         drain = "update holdfast.worker set state = 'draining' where worker_id < $1"
         await engine.database.fetch(drain, int(worker_id))
-        task = await dispatcher.enqueue(a_task())
+        task = await harness.enqueue(a_task())
         engine.notifier.notify(lanes=[await engine.catalog.lane_id(1, "default", "shop.charge")])
         answers = await asyncio.wait_for(asyncio.gather(*waiting), 2 * LONG)
         assert [answer["draining"] for answer in answers] == [True] * (RUNNERS + 1) + [False]
         assert [one["task_id"] for one in answers[-1]["tasks"]] == [task.task_id]
 
 
-async def test_known_tokens_find_what_was_not_heard_of(call, worker, dispatcher):
-    await dispatcher.enqueue_many(a_task(), [{"n": 1}, {"n": 2}])
+async def test_known_tokens_find_what_was_not_heard_of(call, worker, harness):
+    await harness.enqueue_many(a_task(), [{"n": 1}, {"n": 2}])
     body = {"worker_id": worker, "held": None, "limit": 1}
     [first] = (await call.post("/internal/exchange", body)).json["tasks"]
     [second] = (await call.post("/internal/exchange", body)).json["tasks"]
@@ -296,12 +296,12 @@ async def test_known_tokens_find_what_was_not_heard_of(call, worker, dispatcher)
     assert [one["task_id"] for one in found] == [second["task_id"]]
 
 
-async def test_a_worker_that_left_frees_its_tasks_at_once(call, worker, dispatcher):
-    task = await dispatcher.enqueue(a_task(max_losses=3))
+async def test_a_worker_that_left_frees_its_tasks_at_once(call, worker, harness):
+    task = await harness.enqueue(a_task(max_losses=3))
     await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})
     assert (await call.post("/internal/leave", {"worker_id": worker})).json == {"known": True}
     assert (await call.post("/internal/leave", {"worker_id": worker})).json == {"known": False}
-    assert (await dispatcher.task(task.task_id)).state != "running"
+    assert (await harness.task(task.task_id)).state != "running"
     answer = await call.post("/internal/exchange", {"worker_id": worker, "limit": 1})
     assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
 

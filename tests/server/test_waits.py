@@ -13,14 +13,14 @@ from holdfast.engine.audit import list_audit
 
 
 @pytest.fixture
-async def asking(dispatcher):
+async def asking(harness):
     """A run whose node `paid` waits for an approval."""
-    run = await dispatcher.runs.start(a_wait(config={"approval": True, "prompt": "Ship it?"}))
+    run = await harness.runs.start(a_wait(config={"approval": True, "prompt": "Ship it?"}))
     yield run
-    await finish(dispatcher)
+    await finish(harness)
 
 
-async def test_a_viewer_sees_what_waits_and_may_not_answer(call, token, asking, dispatcher, engine):
+async def test_a_viewer_sees_what_waits_and_may_not_answer(call, token, asking, harness, engine):
     asked = call.bearing(await token("viewer"))
     [wait] = (await asked.get("/api/v1/waits")).json["waits"]
     assert (wait["run_id"], wait["node"], wait["prompt"], wait["kind"]) == (asking, "paid", "Ship it?", "approval")
@@ -30,7 +30,7 @@ async def test_a_viewer_sees_what_waits_and_may_not_answer(call, token, asking, 
         ("/api/v1/signals", {"name": "payment"}),
     ):
         assert (await asked.post(path, body)).status == 403
-    assert (await dispatcher.runs.nodes(asking))["paid"] == "running"
+    assert (await harness.runs.nodes(asking))["paid"] == "running"
     assert await engine.database.fetchval("select count(*) from holdfast.signal") == 0
 
 
@@ -54,8 +54,8 @@ async def test_a_rejection_says_why_or_is_refused(call, asking):
     assert (await call.post(path, {"reason": "too dear"})).json["state"] == "failed"
 
 
-async def test_an_event_under_a_key_is_sent_once(call, dispatcher, engine):
-    run = await dispatcher.runs.start(replace(a_wait(), version=2))
+async def test_an_event_under_a_key_is_sent_once(call, harness, engine):
+    run = await harness.runs.start(replace(a_wait(), version=2))
     body = {"name": "payment", "data": {"amount": 5}, "run_id": run}
     first, again = [await call.post("/api/v1/signals", body, idempotency_key="p7") for _ in range(2)]
     assert (first.status, first.json) == (201, again.json)
@@ -64,4 +64,4 @@ async def test_an_event_under_a_key_is_sent_once(call, dispatcher, engine):
     other = await call.post("/api/v1/signals", body | {"data": 6}, idempotency_key="p7")
     assert (other.status, other.json["code"]) == (409, "key_reused")
     assert len(await list_audit(engine.database, 1)) == 1
-    await finish(dispatcher)
+    await finish(harness)

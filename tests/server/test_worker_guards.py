@@ -22,34 +22,32 @@ async def elsewhere(holdfast_url, holdfast_settings):
         yield Caller(url)
 
 
-async def test_failures_reported_over_http_open_a_breaker_whichever_server_hears_them(
-    call, elsewhere, worker, dispatcher
-):
-    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
-    await dispatcher.enqueue_many(a_task(), [{}] * 8)
+async def test_failures_reported_over_http_open_a_breaker_whichever_server_hears_them(call, elsewhere, worker, harness):
+    await harness.guard(ACTION, breaker=Breaker(attempts_min=4))
+    await harness.enqueue_many(a_task(), [{}] * 8)
     tasks = await claimed(call, worker)
     for server, task in zip((call, elsewhere, call, elsewhere), tasks[:4], strict=True):
-        assert (await dispatcher.breaker(ACTION)).state == "closed"
+        assert (await harness.breaker(ACTION)).state == "closed"
         await server.post("/internal/task-complete", lease_of(task, status="failed", error=DOWN))
-    shown = await dispatcher.breaker(ACTION)
+    shown = await harness.breaker(ACTION)
     assert (shown.state, shown.attempts, shown.failures) == ("open", 4, 4)
 
 
-async def test_failures_in_a_batch_reported_over_http_open_a_breaker(elsewhere, call, worker, dispatcher):
-    await dispatcher.guard(ACTION, breaker=Breaker(attempts_min=4))
-    await dispatcher.enqueue_many(a_task(), [{}] * 4)
+async def test_failures_in_a_batch_reported_over_http_open_a_breaker(elsewhere, call, worker, harness):
+    await harness.guard(ACTION, breaker=Breaker(attempts_min=4))
+    await harness.enqueue_many(a_task(), [{}] * 4)
     done = [lease_of(task, status="failed", error=DOWN) for task in await claimed(call, worker)]
     answer = await elsewhere.post("/internal/exchange", {"worker_id": worker, "completions": done, "limit": 0})
     assert (answer.status, answer.json["accepted"]) == (200, 4)
-    assert (await dispatcher.breaker(ACTION)).state == "open"
+    assert (await harness.breaker(ACTION)).state == "open"
 
 
-async def test_retries_of_failures_reported_over_http_obey_the_quota(call, worker, dispatcher, clock):
+async def test_retries_of_failures_reported_over_http_obey_the_quota(call, worker, harness, clock):
     await clock.freeze()
-    await dispatcher.enqueue_many(a_task(base_backoff_secs=0), [{}] * 4)
-    await dispatcher.quota(Quota(retries=1), queue="default")
+    await harness.enqueue_many(a_task(base_backoff_secs=0), [{}] * 4)
+    await harness.quota(Quota(retries=1), queue="default")
     for task in await claimed(call, worker):
         await call.post("/internal/task-complete", lease_of(task, status="failed", error=DOWN))
     assert await claimed(call, worker) == []
-    assert await dispatcher.reconcile_once() == 1
+    assert await harness.reconcile_once() == 1
     assert len(await claimed(call, worker)) == 1

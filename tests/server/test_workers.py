@@ -45,9 +45,9 @@ async def test_a_version_that_cannot_be_stored_is_kept_without_what_cannot(call,
     assert version == "1\ufffd.2"
 
 
-async def test_a_worker_with_a_long_id_is_known(call, engine, dispatcher):
+async def test_a_worker_with_a_long_id_is_known(call, engine, harness):
     await engine.database.fetch("select setval('holdfast.worker_worker_id_seq', 123456789012)")
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     registered = (await call.post("/internal/workers", {"worker_id": "pod-7", "actions": ["shop.charge"]})).json
     [found] = await claimed(call, registered["worker_id"])
     answer = await call.post("/internal/task-complete", lease_of(found, status="completed", outputs=None))
@@ -62,8 +62,8 @@ async def test_a_bad_registration_is_refused(call, subtests):
             assert (await call.post("/internal/workers", bad)).status == 400
 
 
-async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatcher):
-    task = await dispatcher.enqueue(a_task(input={"order": 7}, tags=("red",), timeout_seconds=60))
+async def test_a_claimed_task_has_what_the_contract_says(call, worker, harness):
+    task = await harness.enqueue(a_task(input={"order": 7}, tags=("red",), timeout_seconds=60))
     [found] = await claimed(call, worker)
     assert {**found, "lease_token": None, "lease_expires_at": None} == {
         "task_id": task.task_id,
@@ -81,41 +81,41 @@ async def test_a_claimed_task_has_what_the_contract_says(call, worker, dispatche
         "memory_bytes_max": None,
     }
     assert uuid.UUID(found["lease_token"]) and found["lease_expires_at"].endswith("Z")
-    assert (await dispatcher.task(task.task_id)).state is TaskState.RUNNING
+    assert (await harness.task(task.task_id)).state is TaskState.RUNNING
     assert await claimed(call, worker) == []
 
 
-async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, dispatcher, engine):
-    task, delayed = await dispatcher.enqueue(a_task()), await dispatcher.enqueue(a_delayed_task())
-    done = await a_completed_task(dispatcher, queue="other")
+async def test_a_named_task_is_claimed_or_the_reason_told(call, worker, harness, engine):
+    task, delayed = await harness.enqueue(a_task()), await harness.enqueue(a_delayed_task())
+    done = await a_completed_task(harness, queue="other")
     assert [one["task_id"] for one in await claimed(call, worker, task_id=task.task_id)] == [task.task_id]
-    running = (await a_running_task(dispatcher)).task_id
+    running = (await a_running_task(harness)).task_id
     for task_id, reason in ((running, "already_running"), (delayed.task_id, "not_due"), (done, "completed")):
         answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": task_id})
         assert (answer.status, answer.json["code"], answer.json["reason"]) == (409, "not_claimable", reason)
     answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": 999})
     assert (answer.status, answer.json["code"]) == (404, "task_not_found")
-    paused = await dispatcher.enqueue(a_task(queue="mail"))
+    paused = await harness.enqueue(a_task(queue="mail"))
     await queues.pause(engine, 1, "mail", actor="x", reason="")
     answer = await call.post("/internal/task-claim", {"worker_id": worker, "task_id": paused.task_id})
     assert answer.json["reason"] == "paused"
 
 
-async def test_a_named_task_the_worker_does_not_serve_is_refused(call, dispatcher, subtests):
+async def test_a_named_task_the_worker_does_not_serve_is_refused(call, harness, subtests):
     for served in [{"actions": ["shop.other"]}, {"queues": ["mail"]}]:
         with subtests.test(served=served):
-            task = await dispatcher.enqueue(a_task())
+            task = await harness.enqueue(a_task())
             registered = await call.post(
                 "/internal/workers", {"name": "w", "actions": ["shop.charge"], "slots": 1, **served}
             )
             worker_id = registered.json["worker_id"]
             answer = await call.post("/internal/task-claim", {"worker_id": worker_id, "task_id": task.task_id})
             assert (answer.status, answer.json["reason"]) == (409, "not_served")
-            assert (await dispatcher.task(task.task_id)).state is TaskState.QUEUED
+            assert (await harness.task(task.task_id)).state is TaskState.QUEUED
 
 
-async def test_a_named_claim_whose_answer_got_lost_is_answered_again_to_its_worker(call, worker, dispatcher, clock):
-    task = await dispatcher.enqueue(a_task())
+async def test_a_named_claim_whose_answer_got_lost_is_answered_again_to_its_worker(call, worker, harness, clock):
+    task = await harness.enqueue(a_task())
     [first] = await claimed(call, worker, task_id=task.task_id)
     await clock.advance(seconds=5)
     [again] = await claimed(call, worker, task_id=task.task_id)
@@ -138,8 +138,8 @@ async def test_an_unregistered_worker_is_refused(call, subtests):
             assert (answer.status, answer.json["code"]) == (409, "worker_not_registered")
 
 
-async def test_a_worker_that_left_is_refused_and_one_that_drains_gets_nothing(call, worker, dispatcher, engine):
-    await dispatcher.enqueue(a_task())
+async def test_a_worker_that_left_is_refused_and_one_that_drains_gets_nothing(call, worker, harness, engine):
+    await harness.enqueue(a_task())
     await engine.database.fetch("update holdfast.worker set state = 'draining' where worker_id = $1", int(worker))
     assert await claimed(call, worker) == []
     assert (await call.post("/internal/exchange", {"worker_id": worker, "limit": 5})).json["draining"] is True
@@ -149,19 +149,19 @@ async def test_a_worker_that_left_is_refused_and_one_that_drains_gets_nothing(ca
     assert (await call.post("/internal/task-claim", {"worker_id": worker, "limit": 1})).status == 409
 
 
-async def test_a_heartbeat_extends_the_lease_and_tells_of_a_cancel(call, worker, dispatcher, clock):
-    await dispatcher.enqueue(a_task())
+async def test_a_heartbeat_extends_the_lease_and_tells_of_a_cancel(call, worker, harness, clock):
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     await clock.advance(seconds=5)
     answer = await call.post("/internal/heartbeat", lease_of(task))
     assert answer.status == 200 and answer.json["lease_expires_at"] > task["lease_expires_at"]
     assert answer.json["cancel_requested"] is False
-    await dispatcher.cancel(task["task_id"])
+    await harness.cancel(task["task_id"])
     assert (await call.post("/internal/heartbeat", lease_of(task))).json["cancel_requested"] is True
 
 
-async def test_a_heartbeat_counts_as_a_beat_of_its_worker(call, worker, dispatcher, engine, clock):
-    await dispatcher.enqueue(a_task())
+async def test_a_heartbeat_counts_as_a_beat_of_its_worker(call, worker, harness, engine, clock):
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     before = await engine.database.fetchval("select beat_at from holdfast.worker where worker_id = $1", int(worker))
     await clock.advance(seconds=5)
@@ -170,17 +170,17 @@ async def test_a_heartbeat_counts_as_a_beat_of_its_worker(call, worker, dispatch
     assert after > before
 
 
-async def test_a_heartbeat_needs_the_very_lease(call, worker, dispatcher, subtests):
+async def test_a_heartbeat_needs_the_very_lease(call, worker, harness, subtests):
     for forged in [{"attempt": 2}, {"lease_token": str(uuid.uuid4())}, {"task_id": "999"}]:
         with subtests.test(forged=forged):
-            await dispatcher.enqueue(a_task())
+            await harness.enqueue(a_task())
             [task] = await claimed(call, worker)
             answer = await call.post("/internal/heartbeat", lease_of(task, **forged))
             assert (answer.status, answer.json["code"]) == (409, "DAG_LEASE_CONTRACT_VIOLATION")
 
 
-async def test_an_expired_lease_is_never_revived(call, worker, dispatcher, clock):
-    await dispatcher.enqueue(a_task())
+async def test_an_expired_lease_is_never_revived(call, worker, harness, clock):
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     await clock.advance(seconds=11)
     assert (await call.post("/internal/heartbeat", lease_of(task))).status == 409
@@ -188,22 +188,22 @@ async def test_an_expired_lease_is_never_revived(call, worker, dispatcher, clock
 
 
 @pytest.mark.parametrize("status", ["completed", "succeeded"])
-async def test_a_completion_is_accepted_once_and_repeated_answers_as_before(call, worker, dispatcher, engine, status):
-    await dispatcher.enqueue(a_task())
+async def test_a_completion_is_accepted_once_and_repeated_answers_as_before(call, worker, harness, engine, status):
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     body = lease_of(task, status=status, outputs={"charged": 7}, events=[{"kind": "log", "detail": {"message": "hi"}}])
     for _ in range(2):
         answer = await call.post("/internal/task-complete", body)
         assert (answer.status, answer.json["accepted"]) == (200, True)
-    assert (await dispatcher.task(task["task_id"])).state is TaskState.COMPLETED
+    assert (await harness.task(task["task_id"])).state is TaskState.COMPLETED
     assert await engine.database.fetchval("select output from holdfast.attempt") == b'{"charged":7}'
     assert await engine.database.fetchval("select count(*) from holdfast.note") == 1
     answer = await call.post("/internal/task-complete", lease_of(task, status="failed"))
     assert (answer.status, "attempt 1 is completed" in answer.json["winner"]) == (409, True)
 
 
-async def test_the_same_lease_completing_with_another_output_is_refused(call, worker, dispatcher, engine):
-    await dispatcher.enqueue(a_task())
+async def test_the_same_lease_completing_with_another_output_is_refused(call, worker, harness, engine):
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     assert (await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=1))).status == 200
     answer = await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=2))
@@ -211,24 +211,24 @@ async def test_the_same_lease_completing_with_another_output_is_refused(call, wo
     assert await engine.database.fetchval("select output from holdfast.attempt") == b"1"
 
 
-async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, dispatcher):
-    await dispatcher.enqueue(a_task(max_retries=1, base_backoff_secs=0))
+async def test_a_failure_is_decided_by_the_tasks_own_policy(call, worker, harness):
+    await harness.enqueue(a_task(max_retries=1, base_backoff_secs=0))
     error = {"code": "E1", "message": "connection reset by peer", "type": "ConnectionError", "traceback": "…"}
     for attempt, state in ((1, TaskState.QUEUED), (2, TaskState.FAILED)):
         [task] = await claimed(call, worker)
         assert task["attempt"] == attempt
         answer = await call.post("/internal/task-complete", lease_of(task, status="failed", error=error))
         assert answer.status == 200
-        assert (await dispatcher.task(task["task_id"])).state is state
-    [first, second] = await dispatcher.attempts(task["task_id"])
+        assert (await harness.task(task["task_id"])).state is state
+    [first, second] = await harness.attempts(task["task_id"])
     assert (first.state, second.state) == ("failed", "failed")
 
 
-async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatcher, clock):
-    await dispatcher.enqueue(a_task())
+async def test_a_late_report_is_refused_and_told_who_won(call, worker, harness, clock):
+    await harness.enqueue(a_task())
     [first] = await claimed(call, worker)
     await clock.advance(seconds=60)
-    await dispatcher.reap_once()
+    await harness.reap_once()
     [second] = await claimed(call, worker)
     for status in ("completed", "failed", "released"):
         answer = await call.post("/internal/task-complete", lease_of(first, status=status))
@@ -237,7 +237,7 @@ async def test_a_late_report_is_refused_and_told_who_won(call, worker, dispatche
     assert (await call.post("/internal/task-complete", lease_of(second, status="completed"))).status == 200
 
 
-async def test_a_bad_completion_is_refused(call, worker, dispatcher, subtests):
+async def test_a_bad_completion_is_refused(call, worker, harness, subtests):
     cases = [
         {"status": "fine"},
         {"attempt": 0},
@@ -248,14 +248,14 @@ async def test_a_bad_completion_is_refused(call, worker, dispatcher, subtests):
     ]
     for bad in cases:
         with subtests.test(bad=bad):
-            await dispatcher.enqueue(a_task())
+            await harness.enqueue(a_task())
             [task] = await claimed(call, worker)
             body = msgspec.json.encode(lease_of(task, status="completed") | bad)
             assert (await call.post("/internal/task-complete", body)).status in (400, 413)
 
 
-async def test_what_a_worker_says_beside_its_result_never_costs_it_the_result(call, worker, dispatcher, engine):
-    await dispatcher.enqueue(a_task(max_retries=0))
+async def test_what_a_worker_says_beside_its_result_never_costs_it_the_result(call, worker, harness, engine):
+    await harness.enqueue(a_task(max_retries=0))
     [task] = await claimed(call, worker)
     events = [
         {"kind": "log", "detail": {"message": "hi"}},
@@ -269,7 +269,7 @@ async def test_what_a_worker_says_beside_its_result_never_costs_it_the_result(ca
     nothing = dict.fromkeys(("code", "message", "type", "traceback", "said", "bases", "frames"))
     body = lease_of(task, status="failed", error=nothing, events=events)
     assert (await call.post("/internal/task-complete", body)).status == 200
-    assert (await dispatcher.task(task["task_id"])).state is TaskState.FAILED
+    assert (await harness.task(task["task_id"])).state is TaskState.FAILED
     logs = (await call.get(f"/api/v1/tasks/{task['task_id']}/logs")).json["notes"]
     assert [(one["kind"], one["detail"]) for one in logs] == [
         ("log", {"message": "hi"}),
@@ -279,14 +279,14 @@ async def test_what_a_worker_says_beside_its_result_never_costs_it_the_result(ca
         ("log", events[4]),
         ("log", {"message": "only text"}),
     ]
-    await dispatcher.enqueue(a_task())
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     body = lease_of(task, status="completed", events=None, error=None)
     assert (await call.post("/internal/task-complete", body)).status == 200
 
 
-async def test_an_output_beyond_its_limit_is_refused(call, worker, dispatcher, engine):
-    await dispatcher.enqueue(a_task())
+async def test_an_output_beyond_its_limit_is_refused(call, worker, harness, engine):
+    await harness.enqueue(a_task())
     [task] = await claimed(call, worker)
     large = "x" * (engine.settings.limits.output_bytes_max + 10)
     answer = await call.post("/internal/task-complete", lease_of(task, status="completed", outputs=large))

@@ -25,53 +25,53 @@ where s.schemaname = 'holdfast' and s.sequencename not in ('task_id', 'event_seq
 SPAN_LOCK = "select count(*) from pg_locks where locktype = 'advisory' and classid = 1752132967"
 
 
-async def ids_drawn(dispatcher):
-    return dict(await dispatcher.engine.database.fetch(DRAWN))
+async def ids_drawn(harness):
+    return dict(await harness.engine.database.fetch(DRAWN))
 
 
-async def use_up(dispatcher, *, left):
+async def use_up(harness, *, left):
     """Leave so many ids to what has four bytes for them, and take the others past that."""
-    await dispatcher.engine.database.fetch(
+    await harness.engine.database.fetch(
         "select setval(s.seqrelid, $1) from pg_sequence s join pg_class c on c.oid = s.seqrelid"
         " where c.relnamespace = 'holdfast'::regnamespace and c.relname not in ('task_id', 'span')",
         FOUR_BYTES - 1 - left,
     )
 
 
-async def say_everything(dispatcher, key=None):
-    engine = dispatcher.engine
+async def say_everything(harness, key=None):
+    engine = harness.engine
     await declare(engine, "shop.charge")
     await engine.catalog.declare(1, "shop.mail", "default", RetryPolicy(), "2.0", launcher=None)
     await engine.database.fetch("select holdfast.enqueue('shop.charge', key => $1)", key)
     await engine.database.fetch("select holdfast.enqueue('shop.mail', queue => 'mail')")
-    await dispatcher.guard("shop.mail", breaker=Breaker(), quota=Quota(retries=5, window_seconds=60.0))
-    await dispatcher.quota(Quota(retries=100, window_seconds=60.0), queue="default")
+    await harness.guard("shop.mail", breaker=Breaker(), quota=Quota(retries=5, window_seconds=60.0))
+    await harness.quota(Quota(retries=100, window_seconds=60.0), queue="default")
 
 
-async def test_what_is_said_again_draws_no_ids(dispatcher):
-    await say_everything(dispatcher)
-    before = await ids_drawn(dispatcher)
+async def test_what_is_said_again_draws_no_ids(harness):
+    await say_everything(harness)
+    before = await ids_drawn(harness)
     for _ in range(3):
-        await say_everything(dispatcher)
-    assert await ids_drawn(dispatcher) == before
+        await say_everything(harness)
+    assert await ids_drawn(harness) == before
 
 
-async def test_the_engine_works_on_where_four_bytes_end(dispatcher):
-    await use_up(dispatcher, left=20)
+async def test_the_engine_works_on_where_four_bytes_end(harness):
+    await use_up(harness, left=20)
     for number in range(30):
-        await say_everything(dispatcher, key=f"order-{number}")
-    workers = {await dispatcher.worker_id(f"worker-{number}") for number in range(30)}
+        await say_everything(harness, key=f"order-{number}")
+    workers = {await harness.worker_id(f"worker-{number}") for number in range(30)}
     assert len(workers) == 30 and max(workers) > FOUR_BYTES
-    task = await dispatcher.enqueue(a_task())
-    lease = await dispatcher.claim_task(task.task_id, worker=f"worker-{29}")
-    await dispatcher.heartbeat(lease)
-    await dispatcher.settle(lease, Completed(b"1"))
-    assert (await dispatcher.task(task.task_id)).state == "completed"
-    [attempt] = await dispatcher.attempts(task.task_id)
+    task = await harness.enqueue(a_task())
+    lease = await harness.claim_task(task.task_id, worker=f"worker-{29}")
+    await harness.heartbeat(lease)
+    await harness.settle(lease, Completed(b"1"))
+    assert (await harness.task(task.task_id)).state == "completed"
+    [attempt] = await harness.attempts(task.task_id)
     assert attempt.worker_id == max(workers)
 
 
-async def test_a_check_up_names_sequences_that_are_more_than_half_used(dispatcher, engine):
+async def test_a_check_up_names_sequences_that_are_more_than_half_used(harness, engine):
     async def finding():
         found = await check_up(engine.database, now=datetime.now(UTC))
         return next(one for one in found if one.name == "ids")

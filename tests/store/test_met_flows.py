@@ -12,10 +12,10 @@ from holdfast.store.database import Session
 
 
 @pytest.fixture
-async def parent(dispatcher):
+async def parent(harness):
     """The snapshot of a flow that runs another."""
-    await dispatcher.runs.snapshot(a_sum(1))
-    return await dispatcher.runs.snapshot(a_parent())
+    await harness.runs.snapshot(a_sum(1))
+    return await harness.runs.snapshot(a_parent())
 
 
 @pytest.fixture

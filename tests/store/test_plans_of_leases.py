@@ -28,10 +28,10 @@ HELD: list[tuple[str, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "asked"), HELD, ids=lambda one: one if isinstance(one, str) else "")
-async def test_what_one_worker_holds_is_found_without_what_others_hold(dispatcher, name, asked):
-    own = await a.a_running_task(dispatcher)
-    worker_id = await dispatcher.engine.database.fetchval("select worker_id from holdfast.live")
-    async with dispatcher.engine.database.transaction() as session:
+async def test_what_one_worker_holds_is_found_without_what_others_hold(harness, name, asked):
+    own = await a.a_running_task(harness)
+    worker_id = await harness.engine.database.fetchval("select worker_id from holdfast.live")
+    async with harness.engine.database.transaction() as session:
         await session.execute(_OTHERS)
         rows = await session.fetch(sql(name), worker_id, *asked)
         found = await session.fetchval(f"explain (analyze, format json, timing off) {sql(name)}", worker_id, *asked)

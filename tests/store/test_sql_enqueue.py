@@ -28,50 +28,50 @@ def nested(levels):
 
 
 @pytest.fixture
-async def enqueue(dispatcher):
-    await declare(dispatcher.engine, "shop.charge")
+async def enqueue(harness):
+    await declare(harness.engine, "shop.charge")
 
     async def run(action="shop.charge", body='{"order": 7}', key=None, **named):
         extra = "".join(f", {name} => {value}" for name, value in named.items())
         call = f"select holdfast.enqueue($1, $2::jsonb, key => $3{extra})"
-        return await dispatcher.engine.database.fetchval(call, action, body, key)
+        return await harness.engine.database.fetchval(call, action, body, key)
 
     return run
 
 
-async def test_a_task_enqueued_by_sql_runs_like_any_other(dispatcher, enqueue):
-    dispatcher.know("shop.charge")
+async def test_a_task_enqueued_by_sql_runs_like_any_other(harness, enqueue):
+    harness.know("shop.charge")
     task_id = await enqueue()
-    lease = await dispatcher.claim_one()
+    lease = await harness.claim_one()
     assert (lease.task_id, lease.claimed.input) == (task_id, b'{"order": 7}')
 
 
-async def test_queue_and_policy_are_what_a_worker_declared(dispatcher, enqueue):
-    await dispatcher.engine.catalog.declare(1, "shop.charge", "money", RetryPolicy(max_retries=9), "")
-    seen = await dispatcher.task(await enqueue())
+async def test_queue_and_policy_are_what_a_worker_declared(harness, enqueue):
+    await harness.engine.catalog.declare(1, "shop.charge", "money", RetryPolicy(max_retries=9), "")
+    seen = await harness.task(await enqueue())
     assert (seen.queue, seen.max_retries) == ("money", 9)
 
 
-async def test_the_priority_is_what_a_worker_declared_unless_the_caller_says_otherwise(dispatcher, enqueue):
-    catalog = dispatcher.engine.catalog
+async def test_the_priority_is_what_a_worker_declared_unless_the_caller_says_otherwise(harness, enqueue):
+    catalog = harness.engine.catalog
     await catalog.declare(1, "shop.charge", "money", RetryPolicy(), "", priority=1)
     await catalog.declare(1, "shop.charge", "money", RetryPolicy(), "", priority=2)
-    assert (await dispatcher.task(await enqueue())).priority == 2
-    assert (await dispatcher.task(await enqueue(priority=7))).priority == 7
+    assert (await harness.task(await enqueue())).priority == 2
+    assert (await harness.task(await enqueue(priority=7))).priority == 7
 
 
-async def test_the_callers_options_win(dispatcher, enqueue):
-    seen = await dispatcher.task(await enqueue(queue="'mail'", priority=1, tags="'{eu}'"))
+async def test_the_callers_options_win(harness, enqueue):
+    seen = await harness.task(await enqueue(queue="'mail'", priority=1, tags="'{eu}'"))
     assert (seen.queue, seen.priority, seen.tags) == ("mail", 1, ["eu"])
 
 
-async def test_a_delay_makes_it_wait(dispatcher, enqueue):
-    seen = await dispatcher.task(await enqueue(delay="interval '1 minute'"))
+async def test_a_delay_makes_it_wait(harness, enqueue):
+    seen = await harness.task(await enqueue(delay="interval '1 minute'"))
     assert (seen.due_at - seen.created_at).total_seconds() == 60
 
 
-async def test_a_key_means_the_same_task_to_sql_and_to_python(dispatcher, enqueue):
-    task = await dispatcher.enqueue(a_task(key="order-7", input={"order": 7}))
+async def test_a_key_means_the_same_task_to_sql_and_to_python(harness, enqueue):
+    task = await harness.enqueue(a_task(key="order-7", input={"order": 7}))
     assert await enqueue(key="order-7") == task.task_id
 
 
@@ -81,7 +81,7 @@ async def test_a_key_with_another_body_is_refused(enqueue):
         await enqueue(body='{"order": 8}', key="order-7")
 
 
-async def test_what_python_refuses_sql_refuses_too(dispatcher, enqueue, subtests):
+async def test_what_python_refuses_sql_refuses_too(harness, enqueue, subtests):
     cases = [
         ("invalid_name", {"action": "no spaces"}),
         ("invalid_name", {"action": ""}),
@@ -116,7 +116,7 @@ async def test_what_python_refuses_sql_refuses_too(dispatcher, enqueue, subtests
                 await enqueue(**wrong)
             assert refused.value.hint == code
             for table in ("body", "live", "idempotency"):
-                assert await dispatcher.engine.database.fetchval(f"select count(*) from holdfast.{table}") == 0
+                assert await harness.engine.database.fetchval(f"select count(*) from holdfast.{table}") == 0
 
 
 async def test_what_python_takes_sql_takes_too(enqueue, subtests):
@@ -136,15 +136,15 @@ async def test_what_python_takes_sql_takes_too(enqueue, subtests):
             assert await enqueue(**right)
 
 
-async def test_tags_are_kept_once_and_in_their_order(dispatcher, enqueue):
-    assert (await dispatcher.task(await enqueue(tags="array['b', 'a', 'b', 'c', 'a']"))).tags == ["b", "a", "c"]
+async def test_tags_are_kept_once_and_in_their_order(harness, enqueue):
+    assert (await harness.task(await enqueue(tags="array['b', 'a', 'b', 'c', 'a']"))).tags == ["b", "a", "c"]
 
 
-async def test_what_is_printable_is_the_same_to_sql_and_to_python(dispatcher):
+async def test_what_is_printable_is_the_same_to_sql_and_to_python(harness):
     """Where Unicode says what a character is: for the rest every release of Python has its own answer."""
     codes = (*range(1, 0x3100), *range(0xE000, 0x10000), *range(0x11000, 0x11100), *range(0xE0000, 0xE0100))
     assigned = [chr(n) for n in codes if unicodedata.category(chr(n)) != "Cn"]
-    rows = await dispatcher.engine.database.fetch(
+    rows = await harness.engine.database.fetch(
         "select c from unnest($1::text[]) as g (c) where not holdfast.is_printable(c)", assigned
     )
     assert {row["c"] for row in rows} == {character for character in assigned if not character.isprintable()}
@@ -158,9 +158,9 @@ PASS_BY = """
 """Whoever asked for a key waits here until he may look for its task."""
 
 
-async def test_a_key_whose_task_is_deleted_before_it_is_read_is_free_again(dispatcher, enqueue):
+async def test_a_key_whose_task_is_deleted_before_it_is_read_is_free_again(harness, enqueue):
     first = await enqueue(key="order-7")
-    async with dispatcher.engine.database.session() as other:
+    async with harness.engine.database.session() as other:
         await other.execute(PASS_BY)
         await other.fetch("select pg_advisory_lock(26)")
         asked = asyncio.ensure_future(enqueue(key="order-7"))
@@ -173,16 +173,16 @@ async def test_a_key_whose_task_is_deleted_before_it_is_read_is_free_again(dispa
     assert await enqueue(key="order-7") == second
 
 
-async def test_an_action_of_another_tenant_is_not_known(dispatcher, enqueue):
-    await dispatcher.engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (7, 'acme')")
+async def test_an_action_of_another_tenant_is_not_known(harness, enqueue):
+    await harness.engine.database.fetch("insert into holdfast.tenant (tenant_id, name) values (7, 'acme')")
     with pytest.raises(asyncpg.InvalidParameterValueError, match="No worker ever declared the action"):
         await enqueue(tenant="'acme'")
 
 
-async def test_it_rolls_back_with_its_transaction(dispatcher, enqueue):
-    async with dispatcher.engine.database.session() as session:
+async def test_it_rolls_back_with_its_transaction(harness, enqueue):
+    async with harness.engine.database.session() as session:
         transaction = session.connection.transaction()
         await transaction.start()
         await session.fetchval(ENQUEUE, "shop.charge", "{}", "order-7")
         await transaction.rollback()
-    assert await dispatcher.engine.database.fetchval("select count(*) from holdfast.body") == 0
+    assert await harness.engine.database.fetchval("select count(*) from holdfast.body") == 0

@@ -22,7 +22,7 @@ from holdfast.engine.identity.tokens import create_token
 from holdfast.engine.webhooks.commands import add_webhook
 from holdfast.store.database import Database
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 CANARY = "acme-canary"
 WHO: dict[str, Any] = {"actor": "anna", "reason": "because"}
@@ -34,19 +34,19 @@ async def acme(engine: Engine) -> TenantView:
 
 
 @pytest.fixture
-def at_acme(engine: Engine, acme: TenantView) -> Dispatcher:
+def at_acme(engine: Engine, acme: TenantView) -> EngineHarness:
     """Acme's verbs, by hand, behind its wall."""
-    return Dispatcher(engine.of(acme.tenant_id))
+    return EngineHarness(engine.of(acme.tenant_id))
 
 
 @pytest.fixture
-async def theirs(engine: Engine, acme: TenantView, at_acme: Dispatcher) -> dict[str, Any]:
+async def theirs(engine: Engine, acme: TenantView, at_acme: EngineHarness) -> dict[str, Any]:
     """One of everything that acme has, by what it is called."""
     await engine.database.fetch("select setval('holdfast.task_id', 7654321)")
     return await everything(engine, at_acme, acme.name, CANARY)
 
 
-async def everything(engine: Engine, at: Dispatcher, tenant: str, name: str) -> dict[str, Any]:
+async def everything(engine: Engine, at: EngineHarness, tenant: str, name: str) -> dict[str, Any]:
     """One of everything for a tenant, by what it is called; what has a name has this one."""
     own, tenant_id = at.engine, at.engine.tenant_id
     hidden = {"queue": name, "tags": (name,)}

@@ -15,7 +15,7 @@ from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWor
 from holdfast.settings.settings import Settings
 from holdfast.testing import factories as a
 from holdfast.testing.databases import Databases, remove_home, start_throw_away, throw_away_home
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 BATCH = 100
 ROUNDS = 150
@@ -50,9 +50,9 @@ class Side:
 
 async def measure(url: str) -> None:
     async with Engine(url, Settings()) as engine:
-        dispatcher = Dispatcher(engine)
+        harness = EngineHarness(engine)
         for _ in range(2 * (ROUNDS + WARM) // 100 + 1):
-            await dispatcher.enqueue_many(a.a_task(), [{}] * (100 * BATCH))
+            await harness.enqueue_many(a.a_task(), [{}] * (100 * BATCH))
         direct, walled = Side(engine), Side(engine.of(engine.tenant_id))
         for _ in range(ROUNDS + WARM):
             await direct.exchange()

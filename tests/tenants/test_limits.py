@@ -65,41 +65,41 @@ async def test_an_engine_works_for_the_tenant_of_its_settings(acme, holdfast_url
         assert opened.tenant_id == acme.tenant_id
 
 
-async def test_no_more_than_the_limit_runs_at_once(engine, dispatcher):
+async def test_no_more_than_the_limit_runs_at_once(engine, harness):
     await limit(engine, running=3)
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 3)
-    await dispatcher.enqueue_many(a.a_task(queue="mail"), [{}] * 3)
-    first, second = await dispatcher.claim(10), await dispatcher.claim(10, worker="second")
+    await harness.enqueue_many(a.a_task(), [{}] * 3)
+    await harness.enqueue_many(a.a_task(queue="mail"), [{}] * 3)
+    first, second = await harness.claim(10), await harness.claim(10, worker="second")
     assert (len(first), len(second)) == (3, 0)
-    await dispatcher.settle(first[0], Completed(b"null"))
-    assert len(await dispatcher.claim(10, worker="second")) == 1
+    await harness.settle(first[0], Completed(b"null"))
+    assert len(await harness.claim(10, worker="second")) == 1
     with pytest.raises(Conflict, match="at_limit"):
-        await dispatcher.claim_task((await dispatcher.enqueue(a.a_task())).task_id)
+        await harness.claim_task((await harness.enqueue(a.a_task())).task_id)
     await limit(engine)
-    assert len(await dispatcher.claim(10)) == 3
+    assert len(await harness.claim(10)) == 3
 
 
-async def test_the_limit_of_one_tenant_is_not_that_of_another(engine, dispatcher, at_acme):
+async def test_the_limit_of_one_tenant_is_not_that_of_another(engine, harness, at_acme):
     await limit(engine, running=1)
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 3)
+    await harness.enqueue_many(a.a_task(), [{}] * 3)
     await at_acme.enqueue_many(a.a_task(), [{}] * 3)
-    assert (len(await dispatcher.claim(10)), len(await at_acme.claim(10))) == (1, 3)
+    assert (len(await harness.claim(10)), len(await at_acme.claim(10))) == (1, 3)
 
 
-async def test_more_than_may_be_queued_is_refused_and_nothing_stored(engine, dispatcher):
+async def test_more_than_may_be_queued_is_refused_and_nothing_stored(engine, harness):
     await limit(engine, queued=3)
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 2)
-    await dispatcher.enqueue(a.a_delayed_task())
+    await harness.enqueue_many(a.a_task(), [{}] * 2)
+    await harness.enqueue(a.a_delayed_task())
     with pytest.raises(Unavailable) as raised:
-        await dispatcher.enqueue(a.a_task())
+        await harness.enqueue(a.a_task())
     assert (raised.value.code, raised.value.fields["limit"]) == ("tenant_limit", 3)
     assert await engine.database.fetchval("select count(*) from holdfast.body") == 3
-    await dispatcher.claim(1)
-    await dispatcher.enqueue(a.a_task())
+    await harness.claim(1)
+    await harness.enqueue(a.a_task())
 
 
-async def test_delayed_tasks_count_however_many_others_have_waiting(engine, acme, dispatcher, at_acme):
-    await dispatcher.enqueue_many(a.a_delayed_task(), [{}] * 20)
+async def test_delayed_tasks_count_however_many_others_have_waiting(engine, acme, harness, at_acme):
+    await harness.enqueue_many(a.a_delayed_task(), [{}] * 20)
     await limit(engine, queued=3, name="acme")
     await at_acme.enqueue_many(a.a_delayed_task(), [{}] * 3)
     counted = await engine.database.fetchval(sql("count_queued"), acme.tenant_id, 4)
@@ -108,12 +108,12 @@ async def test_delayed_tasks_count_however_many_others_have_waiting(engine, acme
         await at_acme.enqueue(a.a_delayed_task())
 
 
-async def test_a_key_that_is_there_is_answered_also_at_the_limit(engine, dispatcher):
+async def test_a_key_that_is_there_is_answered_also_at_the_limit(engine, harness):
     await limit(engine, queued=1)
-    mine = await dispatcher.enqueue(a.a_task(key="one"))
-    assert (await dispatcher.enqueue(a.a_task(key="one"))).task_id == mine.task_id
+    mine = await harness.enqueue(a.a_task(key="one"))
+    assert (await harness.enqueue(a.a_task(key="one"))).task_id == mine.task_id
     with pytest.raises(Unavailable):
-        await dispatcher.enqueue(a.a_task(key="two"))
+        await harness.enqueue(a.a_task(key="two"))
 
 
 async def test_clients_are_refused_one_by_one_and_in_batches(engine, holdfast_url):
@@ -158,9 +158,9 @@ def looked_at(plan: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("is_walled", [True, False])
-async def test_a_large_tenant_does_not_delay_the_first_task_of_another(engine, acme, dispatcher, at_acme, is_walled):
+async def test_a_large_tenant_does_not_delay_the_first_task_of_another(engine, acme, harness, at_acme, is_walled):
     """Lanes belong to a tenant: a look touches what is in one's own lanes, however much is in others'."""
-    await dispatcher.enqueue_many(a.a_task(), [{}] * 20_000)
+    await harness.enqueue_many(a.a_task(), [{}] * 20_000)
     await at_acme.enqueue(a.a_task())
     worker = await at_acme.worker_id()
     database = at_acme.engine.database if is_walled else engine.database

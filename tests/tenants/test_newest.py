@@ -12,7 +12,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.maintenance.retention import begin_today
 from holdfast.engine.queries.tasks import list_tasks, task_page
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 __all__ = ["acme", "at_acme"]
 
@@ -52,7 +52,7 @@ async def test_a_second_tenant_begins_a_block_with_an_index_by_tenant(engine: En
 
 
 @pytest.mark.breaks_invariants
-async def test_what_completed_before_that_is_found_page_by_page(engine: Engine, at_acme: Dispatcher) -> None:
+async def test_what_completed_before_that_is_found_page_by_page(engine: Engine, at_acme: EngineHarness) -> None:
     mine = await a.a_completed_task(at_acme)
     await engine.database.fetch(_MANY_COMPLETED)
     own = at_acme.engine
@@ -62,21 +62,21 @@ async def test_what_completed_before_that_is_found_page_by_page(engine: Engine, 
     assert [row.task_id for row in await list_tasks(own.database, own.tenant_id, limit=50)] == [mine]
 
 
-async def test_who_runs_more_than_can_be_sorted_is_shown_the_newest_of_all(dispatcher: Dispatcher) -> None:
-    running = [await a.a_running_task(dispatcher) for _ in range(11)]
-    queued = await dispatcher.enqueue(a.a_task())
+async def test_who_runs_more_than_can_be_sorted_is_shown_the_newest_of_all(harness: EngineHarness) -> None:
+    running = [await a.a_running_task(harness) for _ in range(11)]
+    queued = await harness.enqueue(a.a_task())
 
-    few = await newest(dispatcher.engine, "running", 1, 2)
+    few = await newest(harness.engine, "running", 1, 2)
     assert [tuple(row) for row in few] == [
         (int(running[-1].task_id), False),
         (int(running[-2].task_id), False),
         (int(running[-2].task_id), True),
     ]
-    crowd = await newest(dispatcher.engine, "running", 1, 1)
+    crowd = await newest(harness.engine, "running", 1, 1)
     assert [tuple(row) for row in crowd] == [(int(queued.task_id), True)]
 
 
-async def test_nobody_is_told_the_ids_of_another_tenant(engine: Engine, at_acme: Dispatcher) -> None:
+async def test_nobody_is_told_the_ids_of_another_tenant(engine: Engine, at_acme: EngineHarness) -> None:
     await a.a_failed_task(at_acme)
     acme_id = at_acme.engine.tenant_id
     walled = engine.of(engine.tenant_id)

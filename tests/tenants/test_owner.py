@@ -15,7 +15,7 @@ from holdfast.settings.settings import Settings
 from holdfast.store.statements import sql
 from holdfast.testing import factories as a
 from holdfast.testing.databases import with_database
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ async def owned(holdfast_url, needs_superuser):
 
 async def test_an_owner_who_may_not_make_roles_works_as_before_and_passes_for_nothing(owned):
     async with Engine(owned, Settings(), migrates=True) as engine:
-        dispatcher = Dispatcher(engine)
-        lease = await a.a_running_task(dispatcher)
-        await dispatcher.settle(lease, Completed(b"null"))
+        harness = EngineHarness(engine)
+        lease = await a.a_running_task(harness)
+        await harness.settle(lease, Completed(b"null"))
         assert await engine.database.fetchval("select row_security_active('holdfast.live')")
         takes = ("'{1}'", "'{5}'", "'{0}'", "'{9}'", "1", "10", "'{}'", "'{}'", "'{}'")
         claim = sql("claim")
@@ -76,9 +76,9 @@ async def roles(holdfast_url, engine, needs_superuser):
         await connection.close()
 
 
-async def test_who_only_reads_sees_every_row_and_moves_none(roles, dispatcher):
+async def test_who_only_reads_sees_every_row_and_moves_none(roles, harness):
     connection, names = roles
-    await a.a_running_task(dispatcher)
+    await a.a_running_task(harness)
     await connection.execute(f"set role {names['reader']}")
     assert await connection.fetchval("select count(*) from holdfast.live") == 1
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -88,9 +88,9 @@ async def test_who_only_reads_sees_every_row_and_moves_none(roles, dispatcher):
     )
 
 
-async def test_who_works_here_gets_what_later_migrations_added(roles, dispatcher):
+async def test_who_works_here_gets_what_later_migrations_added(roles, harness):
     connection, names = roles
-    await a.a_running_task(dispatcher)
+    await a.a_running_task(harness)
     await connection.execute(f"set role {names['writer']}")
     assert await connection.fetchval("select count(*) from holdfast.live") == 1
     assert await connection.fetchval("select count(*) from holdfast.past_items") == 0

@@ -49,7 +49,7 @@ from holdfast.engine.workers.drain import drain_worker
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.server.worker_api.remote_workers import CompletedReport, RemoteWorkers
 from holdfast.testing import factories as a
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 
 ASKING = CutoverRequest(**WHO)
 A_WAIT = FlowDefinition(name="shop.wait", nodes=(Node(name="paid", action="payment", kind=NodeKind.WAIT),))
@@ -212,15 +212,15 @@ async def test_a_strangers_lease_is_no_lease_even_with_its_token(engine, acme, t
     assert await rows_of(engine.database, acme.tenant_id) == before
 
 
-async def test_a_worker_claims_of_its_own_tenant_only(engine, dispatcher, at_acme):
+async def test_a_worker_claims_of_its_own_tenant_only(engine, harness, at_acme):
     await at_acme.enqueue(a.a_task())
-    dispatcher.know(a.ACTION)
-    assert await dispatcher.claim(10) == []
+    harness.know(a.ACTION)
+    assert await harness.claim(10) == []
     assert len(await at_acme.claim(10)) == 1
 
 
-async def test_a_key_of_a_stranger_is_free(dispatcher, theirs):
-    mine = await dispatcher.enqueue(a.a_task(key=CANARY))
+async def test_a_key_of_a_stranger_is_free(harness, theirs):
+    mine = await harness.enqueue(a.a_task(key=CANARY))
     assert mine.is_new and int(mine.task_id) != theirs["task"]
 
 
@@ -235,9 +235,9 @@ async def test_lists_and_events_show_nothing_of_strangers(asking, theirs):
     assert (await reinject_once(e, "w1", 30)).task_id is None
 
 
-async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatcher, theirs):
-    cursor = await event_tail(dispatcher.engine.database)
-    lease = await a.a_running_task(dispatcher)
+async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, harness, theirs):
+    cursor = await event_tail(harness.engine.database)
+    lease = await a.a_running_task(harness)
     # Events show once every older transaction of the server is over, also those of databases next door.
     found = []
     while not found:
@@ -246,7 +246,7 @@ async def test_a_cursor_of_a_stranger_only_says_where_to_go_on(asking, dispatche
 
 
 async def test_each_tenant_sees_its_own(engine, at_acme, theirs):
-    own = Dispatcher(engine.of(1))
+    own = EngineHarness(engine.of(1))
     mine = await a.a_completed_task(own)
     assert [row.task_id for row in await tasks.list_tasks(engine.of(1).database, 1)] == [mine]
     assert str(theirs["task"]) in {

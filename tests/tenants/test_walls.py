@@ -201,7 +201,7 @@ async def test_without_the_role_nothing_runs(engine, acme, monkeypatch):
     assert await engine.database.fetchval("select current_user::text") != TENANT_ROLE
 
 
-async def test_a_block_made_later_is_behind_the_wall(connection, engine, dispatcher, acme, at_acme):
+async def test_a_block_made_later_is_behind_the_wall(connection, engine, harness, acme, at_acme):
     async with engine.database.session() as session:
         await session.execute("select holdfast.begin_block()")
         fresh = await session.fetchval("select max(block) from holdfast.block")

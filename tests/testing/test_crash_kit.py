@@ -39,7 +39,7 @@ async def test_an_action_that_does_everything_under_governance_is_safe(app):
 
     report = await crash_test(app, mail, {"order": 7})
     assert points(report) == [
-        "after the step double ran, before it is kept",
+        "after the step double ran, before it is stored",
         "after the step double",
         "before the gate of smtp.send (receipt:7)",
         "after the gate of smtp.send (receipt:7), before it is sent",
@@ -119,7 +119,7 @@ async def test_a_key_that_changes_with_the_attempt_is_not_safe(app):
 
     report = await crash_test(app, mail, {"order": 7})
     assert not report.is_safe
-    assert "smtp.send went out under 2 keys, undisturbed under 1" in str(report)
+    assert "smtp.send was sent under 2 keys, undisturbed under 1" in str(report)
 
 
 async def test_a_watched_call_that_repeats_is_not_safe(app):

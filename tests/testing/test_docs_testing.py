@@ -32,5 +32,5 @@ async def test_the_example_that_moves_the_time_of_day_holds(holdfast_url, clock)
     await example("test_an_offer_ends")(holdfast_url, clock)
 
 
-async def test_the_example_that_takes_one_step_at_a_time_holds(dispatcher, clock):
-    await example("test_a_worker_that_lost_its_lease_cannot_report")(dispatcher, clock)
+async def test_the_example_that_takes_one_step_at_a_time_holds(harness, clock):
+    await example("test_a_worker_that_lost_its_lease_cannot_report")(harness, clock)

@@ -61,8 +61,8 @@ async def test_a_task_that_fails_for_good_is_counted(engine, client, clock):
     assert (await run_until_idle(app, engine, clock=clock)).failed == 1
 
 
-async def test_work_that_the_app_cannot_run_is_named(engine, dispatcher):
-    await dispatcher.enqueue(a_task(action="other.action"))
+async def test_work_that_the_app_cannot_run_is_named(engine, harness):
+    await harness.enqueue(a_task(action="other.action"))
     with pytest.raises(WaitTimeout, match="1 tasks"):
         await run_until_idle(app, engine, seconds_max=0.2)
 

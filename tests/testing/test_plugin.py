@@ -14,16 +14,16 @@ def engine() -> str:
     return "sqlalchemy"
 
 
-async def test_an_engine_of_somebody_elses_is_left_to_them(engine, dispatcher, clock, holdfast_engine):
-    task = await dispatcher.enqueue(a_task())
+async def test_an_engine_of_somebody_elses_is_left_to_them(engine, harness, clock, holdfast_engine):
+    task = await harness.enqueue(a_task())
     await clock.advance(seconds=60)
-    lease = await dispatcher.claim_one()
+    lease = await harness.claim_one()
     assert (engine, lease.task_id) == ("sqlalchemy", task.task_id)
     assert isinstance(holdfast_engine, Engine)
 
 
 async def test_short_names_mean_the_same_as_the_long_ones(
-    dispatcher, clock, holdfast_dispatcher, holdfast_clock, holdfast_engine
+    harness, clock, holdfast_harness, holdfast_clock, holdfast_engine
 ):
-    assert (dispatcher, clock) == (holdfast_dispatcher, holdfast_clock)
-    assert dispatcher.engine is holdfast_engine
+    assert (harness, clock) == (holdfast_harness, holdfast_clock)
+    assert harness.engine is holdfast_engine

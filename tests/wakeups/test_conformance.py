@@ -113,7 +113,7 @@ async def test_a_carrier_that_is_away_for_minutes_costs_only_speed(carrier, flee
 async def says_it_is_away(client, database, carrier, orphan):
     """Whoever asks is told for how long, and hints of what is over do not pile up for its return."""
     why = await client.why(orphan)
-    assert any(f"wake-ups over {carrier.name} have been away" in line for line in why.evidence)
+    assert any(f"wake-ups over {carrier.name} have been unavailable" in line for line in why.evidence)
     findings = await check_up(database, now=datetime.now(UTC), carrier=carrier.name)
     (found,) = [one for one in findings if one.name == "wake-ups"]
     assert found.level == "warning" and f"{carrier.name} has been away" in found.detail

@@ -14,7 +14,7 @@ from holdfast.engine.identity.tenants import create_tenant
 from holdfast.engine.wakeups.outbox import read_wake, write_hints
 from holdfast.engine.wakeups.relay import Relay
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_task
 
 pytestmark = pytest.mark.xdist_group("carriers")
@@ -30,9 +30,9 @@ async def relay(queue, holdfast_url, engine):
     await made.close()
 
 
-async def test_of_what_nobody_serves_only_the_last_copy_is_left(transport, queue, relay, engine, dispatcher, clock):
-    await dispatcher.enqueue(a_task(action="shop.unserved"))
-    consumer = consumer_of(transport, engine, await dispatcher.worker_id("first"), [])
+async def test_of_what_nobody_serves_only_the_last_copy_is_left(transport, queue, relay, engine, harness, clock):
+    await harness.enqueue(a_task(action="shop.unserved"))
+    consumer = consumer_of(transport, engine, await harness.worker_id("first"), [])
     for _ in range(3):
         assert await relay.relay_once() == 1
         await clock.advance("10m")
@@ -41,26 +41,26 @@ async def test_of_what_nobody_serves_only_the_last_copy_is_left(transport, queue
     assert queue.left() == 1
 
 
-async def test_a_hint_of_another_tenant_is_left_to_its_own_workers(transport, queue, relay, engine, dispatcher):
+async def test_a_hint_of_another_tenant_is_left_to_its_own_workers(transport, queue, relay, engine, harness):
     other = await create_tenant(engine.database, "beta", actor="anna", reason="")
-    await Dispatcher(engine.of(other.tenant_id)).enqueue(a_task())
+    await EngineHarness(engine.of(other.tenant_id)).enqueue(a_task())
     assert await relay.relay_once() == 1
     looked: list[int] = []
-    consumer = consumer_of(transport, engine, await dispatcher.worker_id("first"), looked)
+    consumer = consumer_of(transport, engine, await harness.worker_id("first"), looked)
     (judged,) = await consumer.take(await received(transport, 1))
     assert (judged.verdict, looked, queue.left()) == ("leave", [], 1)
 
 
 @pytest.mark.parametrize("queue", ["sqs"], indirect=True)
-async def test_a_queue_that_is_not_there_holds_up_no_other(queue, holdfast_url, engine, dispatcher):
+async def test_a_queue_that_is_not_there_holds_up_no_other(queue, holdfast_url, engine, harness):
     await write_hints(engine, True, actor="test", reason="")
     there = queue.make(f"{queue.url.rpartition('/')[2]}-mail-eu")
     wake = dataclasses.replace(queue.settings(), sqs_queue_url=f"{queue.url}-{{queue}}")
     engine.settings = Settings(url=holdfast_url, wake=wake)
     relay = Relay(engine)
     for _ in range(3):
-        await dispatcher.enqueue(a_task(queue="gone"))
-        await dispatcher.enqueue(a_task(queue="mail.eu"))
+        await harness.enqueue(a_task(queue="gone"))
+        await harness.enqueue(a_task(queue="mail.eu"))
         assert await relay.relay_once() == 1
     await relay.close()
     assert queue.left(url=there) == 3
@@ -68,12 +68,12 @@ async def test_a_queue_that_is_not_there_holds_up_no_other(queue, holdfast_url, 
 
 
 @pytest.mark.parametrize("queue", ["sqs"], indirect=True)
-async def test_a_dead_hint_that_is_still_in_the_outbox_travels_once(queue, holdfast_url, engine, dispatcher):
+async def test_a_dead_hint_that_is_still_in_the_outbox_travels_once(queue, holdfast_url, engine, harness):
     await write_hints(engine, True, actor="test", reason="")
     dead = queue.make(f"{queue.url.rpartition('/')[2]}-dead")
     engine.settings = Settings(url=holdfast_url, wake=queue.settings(sqs_dead_letter_url=dead))
     relay = Relay(engine)
-    task = await dispatcher.enqueue(a_task())
+    task = await harness.enqueue(a_task())
     assert await relay.relay_once() == 1
     queue.send(f'{{"task_id": "{task.task_id}"}}', url=dead)
     await relay.revive_once()

@@ -88,16 +88,16 @@ async def test_a_carrier_that_is_away_says_so(transport, queue, monkeypatch):
     assert len(await received(transport, 1)) == 1
 
 
-async def test_what_nobody_needs_to_hear_again_is_deleted_and_the_rest_is_left(transport, queue, engine, dispatcher):
-    waits = (await dispatcher.enqueue(a_task())).task_id
-    held = await a_running_task(dispatcher, worker="second")
-    mine = await a_running_task(dispatcher, worker="first")
+async def test_what_nobody_needs_to_hear_again_is_deleted_and_the_rest_is_left(transport, queue, engine, harness):
+    waits = (await harness.enqueue(a_task())).task_id
+    held = await a_running_task(harness, worker="second")
+    mine = await a_running_task(harness, worker="first")
     cases = {
-        "terminal": Hint(task_id=int(await a_completed_task(dispatcher))),
-        "canceled": Hint(task_id=int(await a_canceled_task(dispatcher))),
+        "terminal": Hint(task_id=int(await a_completed_task(harness))),
+        "canceled": Hint(task_id=int(await a_canceled_task(harness))),
         "unknown": Hint(task_id=10**9),
-        "stale": Hint(task_id=int(await a_retrying_task(dispatcher))),
-        "not_due": Hint(task_id=int(await a_retrying_task(dispatcher)), attempt=2),
+        "stale": Hint(task_id=int(await a_retrying_task(harness))),
+        "not_due": Hint(task_id=int(await a_retrying_task(harness)), attempt=2),
         "over_budget": Hint(task_id=int(waits), attempt=99),
         "mine": Hint(task_id=int(mine.task_id)),
         "held": Hint(task_id=int(held.task_id)),
@@ -108,7 +108,7 @@ async def test_what_nobody_needs_to_hear_again_is_deleted_and_the_rest_is_left(t
     for body in MALFORMED:
         queue.send(body)
     looked: list[int] = []
-    consumer = consumer_of(transport, engine, await dispatcher.worker_id("first"), looked)
+    consumer = consumer_of(transport, engine, await harness.worker_id("first"), looked)
     judged = await consumer.take(await received(transport, len(cases) + len(MALFORMED)))
     assert sorted(one.reason for one in judged) == sorted(
         [
@@ -121,12 +121,12 @@ async def test_what_nobody_needs_to_hear_again_is_deleted_and_the_rest_is_left(t
     assert queue.left() == 2
 
 
-async def test_a_followed_hint_is_deleted_when_its_task_is_over(transport, queue, engine, dispatcher):
-    task = await dispatcher.enqueue(a_task())
-    consumer = consumer_of(transport, engine, await dispatcher.worker_id("first"), [])
+async def test_a_followed_hint_is_deleted_when_its_task_is_over(transport, queue, engine, harness):
+    task = await harness.enqueue(a_task())
+    consumer = consumer_of(transport, engine, await harness.worker_id("first"), [])
     await transport.publish([Hint(task_id=int(task.task_id))])
     await consumer.take(await received(transport, 1))
-    lease = await dispatcher.claim_task(task.task_id)
+    lease = await harness.claim_task(task.task_id)
     extended = []
     extend = transport.extend
 
@@ -137,17 +137,17 @@ async def test_a_followed_hint_is_deleted_when_its_task_is_over(transport, queue
     transport.extend = noted
     await consumer.keep_once()
     assert len(extended) == 1 and queue.left() == 1
-    await dispatcher.settle(lease, Completed(b"null"))
+    await harness.settle(lease, Completed(b"null"))
     await consumer.keep_once()
     assert len(extended) == 1 and queue.left() == 0
 
 
-async def test_a_followed_hint_is_let_go_when_another_has_its_task(transport, queue, engine, dispatcher):
-    task = await dispatcher.enqueue(a_task())
-    consumer = consumer_of(transport, engine, await dispatcher.worker_id("first"), [])
+async def test_a_followed_hint_is_let_go_when_another_has_its_task(transport, queue, engine, harness):
+    task = await harness.enqueue(a_task())
+    consumer = consumer_of(transport, engine, await harness.worker_id("first"), [])
     await transport.publish([Hint(task_id=int(task.task_id))])
     await consumer.take(await received(transport, 1))
-    await dispatcher.claim_task(task.task_id, worker="second")
+    await harness.claim_task(task.task_id, worker="second")
     await consumer.keep_once()
     assert queue.left() == 1
     (again,) = await received(transport, 1)
@@ -164,10 +164,10 @@ async def test_a_message_carries_its_action_beside_its_body(transport, queue):
 
 
 @pytest.mark.parametrize("queue", ["sqs"], indirect=True)
-async def test_dead_hints_are_sent_again_while_their_task_waits(queue, holdfast_url, engine, dispatcher):
+async def test_dead_hints_are_sent_again_while_their_task_waits(queue, holdfast_url, engine, harness):
     dead = queue.make(f"{queue.url.rpartition('/')[2]}-dead")
-    waits = (await dispatcher.enqueue(a_task())).task_id
-    over = await a_completed_task(dispatcher)
+    waits = (await harness.enqueue(a_task())).task_id
+    over = await a_completed_task(harness)
     for body in (f'{{"task_id": "{waits}"}}', f'{{"task_id": "{over}"}}', '{"task_id": "1000000"}', "{"):
         queue.send(body, url=dead)
     engine.settings = Settings(url=holdfast_url, wake=queue.settings(sqs_dead_letter_url=dead))
@@ -196,12 +196,12 @@ def test_a_dead_letter_queue_without_a_queue_is_refused():
 
 @pytest.mark.representative(one_in=2)
 async def test_a_relay_sends_what_is_due_and_gives_back_what_it_cannot(
-    queue, holdfast_url, engine, dispatcher, monkeypatch
+    queue, holdfast_url, engine, harness, monkeypatch
 ):
     await write_hints(engine, True, actor="test", reason="")
     engine.settings = Settings(url=holdfast_url, wake=queue.settings())
     relay = Relay(engine)
-    await dispatcher.enqueue_many(a_task(), [{}] * 12)
+    await harness.enqueue_many(a_task(), [{}] * 12)
     await queue.stop(None, monkeypatch)
     with pytest.raises(Unavailable):
         await relay.relay_once()

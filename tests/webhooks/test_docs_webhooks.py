@@ -19,7 +19,7 @@ from tests.engine.test_observe import until_settled
 from holdfast.engine.engine import Engine
 from holdfast.engine.webhooks.deliver import deliver_webhooks_once
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_completed_task
 from holdfast.testing.run_coroutine import run_coroutine
 from holdfast.webhooks import signed
@@ -86,9 +86,9 @@ def test_the_reporter_of_the_page_is_added_tried_and_told(holdfast_url, shop):
 
     async def deliver():
         async with Engine(holdfast_url, Settings.load(environ)) as engine:
-            dispatcher, guarded = Dispatcher(engine), None
-            await a_completed_task(dispatcher)
-            await until_settled(dispatcher)
+            harness, guarded = EngineHarness(engine), None
+            await a_completed_task(harness)
+            await until_settled(harness)
             await deliver_webhooks_once(engine, guarded)
 
     run_coroutine(deliver())

@@ -234,7 +234,7 @@ def _is_fast(item: Any) -> bool:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
-    """How workers speak with their dispatcher."""
+    """How workers speak with their harness."""
     return str(request.param)
 
 
@@ -256,7 +256,7 @@ def http_server(holdfast_url: str, settings: Settings) -> Iterator[Callable[...,
 
 @pytest.fixture
 def line(way: str, engine: Engine, settings: Settings, http_server: Callable[..., HttpServer]) -> Callable[[], Any]:
-    """A new line to the dispatcher."""
+    """A new line to the harness."""
     return lambda: engine if way == "direct" else HttpTransport(http_server().url, settings)
 
 

@@ -48,13 +48,13 @@ async def test_a_cancel_does_not_wait_for_the_beat(running_worker, client_of, sl
         assert time.monotonic() - asked_at < SOON_SECONDS
 
 
-async def test_the_cancel_of_a_run_does_not_wait_for_the_beat(running_worker, dispatcher):
+async def test_the_cancel_of_a_run_does_not_wait_for_the_beat(running_worker, harness):
     work = Slow()
     flow = FlowDefinition(name="local.one", nodes=(a_node("n", "local.slow"),), edges=()).validated()
-    run = await dispatcher.runs.start(flow)
+    run = await harness.runs.start(flow)
     async with running_worker(app=work.app, slots=1):
         await work.began.wait()
         asked_at = time.monotonic()
-        await dispatcher.runs.cancel(run)
+        await harness.runs.cancel(run)
         await asyncio.wait_for(work.stopped.wait(), BEAT_SECONDS)
         assert time.monotonic() - asked_at < SOON_SECONDS

@@ -81,7 +81,7 @@ async def test_a_fatal_failure_is_not_retried(running_worker, client_of):
             await (await client.enqueue("local.never")).result(20)
 
 
-async def test_a_cancel_reaches_the_running_attempt(running_worker, client_of, dispatcher, eventually):
+async def test_a_cancel_reaches_the_running_attempt(running_worker, client_of, harness, eventually):
     began, stopped = asyncio.Event(), asyncio.Event()
 
     async def slow() -> None:
@@ -96,13 +96,13 @@ async def test_a_cancel_reaches_the_running_attempt(running_worker, client_of, d
     async with client_of(app) as client, running_worker(app=app):
         task = await client.enqueue("local.slow")
         await began.wait()
-        await dispatcher.cancel(task.task_id)
+        await harness.cancel(task.task_id)
         await asyncio.wait_for(stopped.wait(), 20)
-        await eventually(lambda: _is(dispatcher, task, TaskState.CANCELED))
+        await eventually(lambda: _is(harness, task, TaskState.CANCELED))
 
 
-async def _is(dispatcher, task, state):
-    return (await dispatcher.task(task.task_id)).state is state
+async def _is(harness, task, state):
+    return (await harness.task(task.task_id)).state is state
 
 
 async def test_a_timeout_stops_the_attempt_and_is_called_one(running_worker, client_of, engine):
@@ -117,7 +117,7 @@ async def test_a_timeout_stops_the_attempt_and_is_called_one(running_worker, cli
 
 
 @pytest.mark.representative(one_in=2)
-async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, engine, dispatcher, eventually):
+async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, engine, harness, eventually):
     began, go = asyncio.Event(), asyncio.Event()
 
     async def long() -> str:
@@ -133,7 +133,7 @@ async def test_a_lease_outlives_a_long_attempt(running_worker, client_of, engine
         await eventually(lambda: engine.database.fetchval("select holdfast.instant() > $1", first))
         go.set()
         assert await task.result(20) == "done"
-        assert len(await dispatcher.attempts(task.task_id)) == 1
+        assert len(await harness.attempts(task.task_id)) == 1
 
 
 @pytest.mark.representative(one_in=2)
@@ -187,7 +187,7 @@ async def test_a_stop_hands_back_what_never_began_and_finishes_the_rest(line, cl
 
 
 @pytest.mark.representative(one_in=2)
-async def test_planned_stops_hand_an_attempt_back_and_spend_nothing(line, client_of, engine, dispatcher):
+async def test_planned_stops_hand_an_attempt_back_and_spend_nothing(line, client_of, engine, harness):
     """As many deploys as interrupt a long task: none of them counts as a loss, and what it kept is not forgotten."""
     began, thought = asyncio.Event(), Counter()
     deploys = 5
@@ -221,7 +221,7 @@ async def test_planned_stops_hand_an_attempt_back_and_spend_nothing(line, client
         worker.stop(within_seconds=0)
         await running
     assert thought["once"] == 1
-    states = [attempt.state for attempt in await dispatcher.attempts(task.task_id)]
+    states = [attempt.state for attempt in await harness.attempts(task.task_id)]
     assert states == [AttemptState.RELEASED] * deploys + [AttemptState.COMPLETED]
 
 

@@ -39,23 +39,23 @@ async def view(engine):
     return found
 
 
-async def test_a_worker_declares_the_schedules_of_its_app_and_runs_what_they_fire(engine, dispatcher, clock):
+async def test_a_worker_declares_the_schedules_of_its_app_and_runs_what_they_fire(engine, harness, clock):
     app, _, seen = an_app(cron="30 6 * * *", timezone="Europe/Berlin", input={"day": "monday"})
     await run_until_idle(app, engine)
     found = await view(engine)
     assert (found.name, found.origin, found.queue, found.priority) == ("shop.digest", "app:shop", "mail", 3)
     await clock.advance(seconds=(found.next_at - found.at).total_seconds() + 1)
-    assert await dispatcher.schedule_once() == 1
+    assert await harness.schedule_once() == 1
     await run_until_idle(app, engine)
     assert seen == [(found.upcoming[0], "monday")]
     assert (await view(engine)).last.outcome == "completed"
 
 
-async def test_declaring_again_changes_what_changed_and_keeps_a_pause(engine, dispatcher):
+async def test_declaring_again_changes_what_changed_and_keeps_a_pause(engine, harness):
     first, _, _ = an_app(cron="30 6 * * *")
     await declare(engine, first)
     before = await view(engine)
-    await dispatcher.schedules.pause("shop.digest", actor="ann")
+    await harness.schedules.pause("shop.digest", actor="ann")
     await declare(engine, first)
     assert await engine.database.fetchval("select revision from holdfast.schedule") == 1
     second, _, _ = an_app(every="1h", overlap="queue")
@@ -67,29 +67,29 @@ async def test_declaring_again_changes_what_changed_and_keeps_a_pause(engine, di
     assert (await view(engine)).name == "shop.digest"
 
 
-async def test_a_changed_policy_does_not_move_the_next_slot(engine, clock, dispatcher):
+async def test_a_changed_policy_does_not_move_the_next_slot(engine, clock, harness):
     await declare(engine, an_app(cron="30 6 * * *")[0])
     before = await view(engine)
     await clock.advance("2d")
     await declare(engine, an_app(cron="30 6 * * *", missed="all", overlap="allow")[0])
     assert (await view(engine)).next_at == before.next_at
-    assert await dispatcher.schedule_once() == 2
+    assert await harness.schedule_once() == 2
 
 
-async def test_a_schedule_somebody_made_by_hand_is_left_alone(engine, dispatcher, caplog):
-    await dispatcher.schedules.keep("shop.digest", origin="cli:ann")
+async def test_a_schedule_somebody_made_by_hand_is_left_alone(engine, harness, caplog):
+    await harness.schedules.keep("shop.digest", origin="cli:ann")
     with caplog.at_level(logging.WARNING, "holdfast.worker"):
         await declare(engine, an_app(cron="30 6 * * *")[0])
     assert (await view(engine)).cron == "0 * * * *"
     assert "shop.digest was made by somebody else" in caplog.text
 
 
-async def test_options_of_one_enqueue_hold_for_every_firing(engine, dispatcher, clock):
+async def test_options_of_one_enqueue_hold_for_every_firing(engine, harness, clock):
     app, digest, _ = an_app()
     app.schedule("often", digest.options(priority=1, queue="urgent", tags=["a"], max_retries=0), every="1h")
     await declare(engine, app)
-    fired = await dispatcher.schedules.fire("shop.often")
-    task = await dispatcher.task(fired.task_id)
+    fired = await harness.schedules.fire("shop.often")
+    task = await harness.task(fired.task_id)
     assert (task.queue, task.priority, task.max_retries, task.tags[0]) == ("urgent", 1, 0, "a")
 
 
@@ -98,11 +98,11 @@ def a_definition(*inputs, action="shop.digest", **fields):
     return FlowDefinition(name="shop.flow", nodes=nodes, inputs=tuple(FlowInput(name=name) for name in inputs))
 
 
-async def test_a_flow_is_kept_with_its_schedule(engine, dispatcher):
+async def test_a_flow_is_kept_with_its_schedule(engine, harness):
     app, _, _ = an_app()
     app.schedule("flow", a_definition("scheduled_for", "day"), every="1h", input={"day": "monday"})
     await declare(engine, app)
-    fired = await dispatcher.schedules.fire("shop.flow")
+    fired = await harness.schedules.fire("shop.flow")
     row = await engine.database.fetchrow("select input, tags from holdfast.run where run_id = $1", int(fired.run_id))
     assert b'"day":"monday"' in row["input"] and b"scheduled_for" in row["input"]
     assert "schedule:shop.flow" in row["tags"]
@@ -116,12 +116,12 @@ def a_flow_of(app, digest):
     return nightly
 
 
-async def test_options_of_one_start_hold_for_every_run(engine, dispatcher):
+async def test_options_of_one_start_hold_for_every_run(engine, harness):
     app, digest, _ = an_app()
     nightly = a_flow_of(app, digest)
     app.schedule("flow", nightly.options(priority=1, tags=["a"], concurrency=3), every="1h")
     await declare(engine, app)
-    fired = await dispatcher.schedules.fire("shop.flow")
+    fired = await harness.schedules.fire("shop.flow")
     run = "select priority, tags[1], max_active from holdfast.run where run_id = $1"
     assert tuple(await engine.database.fetchrow(run, int(fired.run_id))) == (1, "a", 3)
     with pytest.raises(Invalid, match="invalid_schedule"):
@@ -149,7 +149,7 @@ def test_an_included_app_brings_its_schedules_and_datasets():
         whole.include(other)
 
 
-async def test_a_flow_that_is_traced_later_is_traced_by_the_worker(engine, dispatcher):
+async def test_a_flow_that_is_traced_later_is_traced_by_the_worker(engine, harness):
     class Traced:
         name, inputs = "shop.flow", ()
         traced = 0
@@ -163,7 +163,7 @@ async def test_a_flow_that_is_traced_later_is_traced_by_the_worker(engine, dispa
     app.schedule("flow", flow, every="1h")
     assert flow.traced == 0
     await declare(engine, app)
-    assert flow.traced == 1 and (await dispatcher.schedules.fire("shop.flow")).run_id
+    assert flow.traced == 1 and (await harness.schedules.fire("shop.flow")).run_id
 
 
 async def test_a_flow_of_a_flow_needs_the_inner_one_first(engine):
@@ -213,7 +213,7 @@ def test_what_cannot_be_scheduled_is_refused():
     assert refused.value.code == "schedule_exists"
 
 
-async def test_a_flow_of_the_app_is_scheduled_as_it_is_written(engine, dispatcher, clock):
+async def test_a_flow_of_the_app_is_scheduled_as_it_is_written(engine, harness, clock):
     app, digest, seen = an_app()
 
     @app.flow
@@ -224,7 +224,7 @@ async def test_a_flow_of_the_app_is_scheduled_as_it_is_written(engine, dispatche
     await run_until_idle(app, engine)
     found = await view(engine)
     await clock.advance(seconds=(found.next_at - found.at).total_seconds() + 1)
-    assert await dispatcher.schedule_once() == 1
+    assert await harness.schedule_once() == 1
     await run_until_idle(app, engine)
     assert seen == [(found.upcoming[0], "monday")]
     assert (await view(engine)).last.outcome == "completed"

@@ -95,13 +95,13 @@ async def for_leases(engine, settings, eventually):
 @pytest.mark.representative(one_in=4)
 @pytest.mark.parametrize("what", ["run", "letter"])
 async def test_finished_nodes_outlast_a_peer_that_holds_what_their_end_needs(
-    running_worker, work, engine, dispatcher, settings, eventually, reapers, what
+    running_worker, work, engine, harness, settings, eventually, reapers, what
 ):
-    run = await dispatcher.runs.start(a_fan())
+    run = await harness.runs.start(a_fan())
     if what == "letter":
-        for lease in await dispatcher.claim(NODES):
-            await dispatcher.settle(lease, Failed(a_failure()))
-        await dispatcher.runs.retry(run)
+        for lease in await harness.claim(NODES):
+            await harness.settle(lease, Failed(a_failure()))
+        await harness.runs.retry(run)
     async with running_worker(app=work.app, slots=NODES):
         await eventually(lambda: len(work.began) == NODES)
         async with frozen(engine, what, int(run)):
@@ -110,18 +110,18 @@ async def test_finished_nodes_outlast_a_peer_that_holds_what_their_end_needs(
             await for_leases(engine, settings, eventually)
             # Settling gives up in time, and renews the leases before it tries again.
             await eventually(lambda: engine.database.fetchval(ALL_LEASED), seconds_max=10)
-        await eventually(lambda: _is_over(dispatcher, run))
+        await eventually(lambda: _is_over(harness, run))
     assert set(work.began.values()) == {1}
-    assert await dispatcher.runs.state(run) == "completed"
+    assert await harness.runs.state(run) == "completed"
 
 
-async def _is_over(dispatcher, run):
-    return await dispatcher.runs.state(run) not in ("queued", "running")
+async def _is_over(harness, run):
+    return await harness.runs.state(run) not in ("queued", "running")
 
 
 @pytest.mark.representative(one_in=2)
 async def test_one_task_that_is_held_costs_no_other_lease(
-    running_worker, work, client_of, engine, dispatcher, settings, eventually, reapers
+    running_worker, work, client_of, engine, harness, settings, eventually, reapers
 ):
     async with client_of(work.app) as client, running_worker(app=work.app, slots=4):
         tasks = await client.enqueue_many("local.act", [{}] * 4)
@@ -157,7 +157,7 @@ async def test_a_lease_that_was_busy_for_a_while_goes_on(
 
 @pytest.mark.representative(one_in=2)
 async def test_a_limit_that_is_counted_elsewhere_holds_up_no_end_and_is_looked_at_again(
-    running_worker, work, client_of, engine, dispatcher, settings, eventually, reapers, line
+    running_worker, work, client_of, engine, harness, settings, eventually, reapers, line
 ):
     slow = line()
     if hasattr(slow, "poll_seconds"):
@@ -165,7 +165,7 @@ async def test_a_limit_that_is_counted_elsewhere_holds_up_no_end_and_is_looked_a
     async with client_of(work.app) as client, running_worker(app=work.app, slots=2, line=slow):
         first = await client.enqueue("local.act")
         await eventually(lambda: work.began)
-        await dispatcher.limit(max_running=2)
+        await harness.limit(max_running=2)
         second = await client.enqueue("local.act")
         await eventually(lambda: len(work.began) == 2)
         async with frozen(engine, "limit", 1):

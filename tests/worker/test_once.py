@@ -64,13 +64,13 @@ async def test_an_executor_stands_around_each_task(holdfast_url):
         assert await task.result(5) == ["around", {"x": 2}, 4]
 
 
-async def test_a_task_held_by_another_worker_is_left_alone(app, client, dispatcher):
+async def test_a_task_held_by_another_worker_is_left_alone(app, client, harness):
     task = await client.enqueue("shop.charge", order_id=1)
-    dispatcher.know("shop.charge")
-    lease = await dispatcher.claim_task(task.task_id)
+    harness.know("shop.charge")
+    lease = await harness.claim_task(task.task_id)
     async with app.processor() as p:
         assert not (await p.process_once()).processed
-    found = await dispatcher.task(task.task_id)
+    found = await harness.task(task.task_id)
     assert (found.state, found.worker_id) == ("running", lease.worker_id)
 
 
@@ -95,16 +95,16 @@ async def test_the_blocking_twin_does_the_same(app, client):
     assert await task.result(timeout=5) == 7
 
 
-async def test_a_retriable_failure_is_retried_with_the_next_attempt(app, client, clock, dispatcher):
+async def test_a_retriable_failure_is_retried_with_the_next_attempt(app, client, clock, harness):
     task = await client.enqueue("shop.charge", fails=True)
     async with app.processor() as p:
         answer = await p.process_once()
         assert (answer.processed, answer.task_id, answer.retried) == (True, task.task_id, True)
         assert not (await p.process_once()).processed, "it waits for its backoff"
         await clock.advance(seconds=60)
-        await dispatcher.reconcile_once()
+        await harness.reconcile_once()
         assert (await p.process_once()).retried
-    assert (await dispatcher.task(task.task_id)).attempt == 2
+    assert (await harness.task(task.task_id)).attempt == 2
 
 
 async def test_retry_disabled_ends_the_task_and_says_so(app, client, engine):
@@ -122,23 +122,23 @@ async def test_dead_letters_disabled_says_so(app, client, engine):
     assert "No dead letter was opened" in str(await why(engine.database, engine.catalog, 1, int(task.task_id)))
 
 
-async def test_max_attempts_lowers_the_budget_and_never_raises_it(app, client, dispatcher):
+async def test_max_attempts_lowers_the_budget_and_never_raises_it(app, client, harness):
     first = await client.enqueue("shop.charge", fails=True)
     async with app.processor(max_attempts=1) as p:
         assert not (await p.process_once()).retried
-    assert (await dispatcher.task(first.task_id)).state == "failed"
+    assert (await harness.task(first.task_id)).state == "failed"
     second = await client.enqueue(app.actions["shop.charge"].options(max_retries=0), fails=True)
     async with app.processor(max_attempts=9) as p:
         assert not (await p.process_once()).retried
-    assert (await dispatcher.task(second.task_id)).state == "failed"
+    assert (await harness.task(second.task_id)).state == "failed"
 
 
-async def test_the_default_timeout_is_enforced_where_the_task_has_none(app, client, dispatcher):
+async def test_the_default_timeout_is_enforced_where_the_task_has_none(app, client, harness):
     task = await client.enqueue("shop.linger")
     async with app.processor(default_timeout_seconds=0.05) as p:
         answer = await p.process_once()
     assert (answer.processed, answer.retried) == (True, False)
-    [attempt] = await dispatcher.attempts(task.task_id)
+    [attempt] = await harness.attempts(task.task_id)
     assert (attempt.state, attempt.code) == ("timed_out", "DAG_TASK_EXECUTION_TIMEOUT")
 
 
@@ -179,7 +179,7 @@ async def test_a_failed_task_fails_its_run_and_what_waits_for_it_does_not_start(
     assert [task.state for task in await run.tasks()] == ["failed", "upstream_failed"]
 
 
-async def test_a_write_without_the_lease_is_an_error(app, client, clock, dispatcher):
+async def test_a_write_without_the_lease_is_an_error(app, client, clock, harness):
     """Its machine slept past the lease, and somebody else has the task."""
     started, go_on = asyncio.Event(), asyncio.Event()
 
@@ -193,14 +193,14 @@ async def test_a_write_without_the_lease_is_an_error(app, client, clock, dispatc
         late = asyncio.ensure_future(p.process_once())
         await started.wait()
         await clock.advance(seconds=31)
-        await dispatcher.reap_once()
+        await harness.reap_once()
         go_on.set()
         with pytest.raises(LeaseLost) as refused:
             await late
     assert refused.value.code == "DAG_LEASE_CONTRACT_VIOLATION"
 
 
-async def test_a_caller_that_is_cancelled_leaves_nothing_running(app, client, dispatcher):
+async def test_a_caller_that_is_cancelled_leaves_nothing_running(app, client, harness):
     started = asyncio.Event()
 
     @app.action
@@ -215,10 +215,10 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_running(app, client, di
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert (await dispatcher.task(task.task_id)).state != "running"
+        assert (await harness.task(task.task_id)).state != "running"
 
 
-async def test_the_lease_lasts_as_long_as_asked_for(app, client, dispatcher, engine):
+async def test_the_lease_lasts_as_long_as_asked_for(app, client, harness, engine):
     seen: list[int] = []
 
     @app.action
@@ -246,8 +246,8 @@ async def test_a_processor_must_be_open(app):
         await app.processor().process_once()
 
 
-async def test_work_of_other_actions_is_not_taken(app, dispatcher):
-    await dispatcher.enqueue(a_task(action="other.thing"))
+async def test_work_of_other_actions_is_not_taken(app, harness):
+    await harness.enqueue(a_task(action="other.thing"))
     async with app.processor() as p:
         assert not (await p.process_once()).processed
 
@@ -269,12 +269,12 @@ async def test_a_loop_of_calls_finishes_a_run_with_a_run_inside(app, client):
     assert (await run.show()).state == "completed"
 
 
-async def test_what_is_due_or_lost_needs_no_other_process(app, client, clock, dispatcher):
+async def test_what_is_due_or_lost_needs_no_other_process(app, client, clock, harness):
     retried = await client.enqueue("shop.charge", fails=True)
     delayed = await client.enqueue(app.actions["shop.thread"].options(delay="1h"), order_id=1)
     lost = await client.enqueue("shop.linger", seconds=0)
-    dispatcher.know("shop.linger")
-    await dispatcher.claim_task(lost.task_id)
+    harness.know("shop.linger")
+    await harness.claim_task(lost.task_id)
     async with app.processor() as p:
         assert [(await p.process_once()).task_id for _ in range(2)] == [retried.task_id, None]
         await clock.advance("1h")
@@ -303,23 +303,23 @@ REFUSALS = {
 
 @pytest.mark.parametrize("code", REFUSALS)
 async def test_an_end_that_the_database_refuses_to_record_changed_nothing_and_is_reported_again(
-    app, client, dispatcher, code
+    app, client, harness, code
 ):
     app.action(name="hopeless", max_retries=0)(no_luck)
     action, script = REFUSALS[code]
     task = await client.enqueue(action, fails=True)
-    database = dispatcher.engine.database
+    database = harness.engine.database
     async with app.processor() as p, database.session() as session:
         await session.execute(script)
         with pytest.raises(DispatchFailed, match="nothing changed: not while the auditors are here") as failed:
             await p.process_once()
-        assert (failed.value.code, (await dispatcher.task(task.task_id)).state) == (code, "running")
+        assert (failed.value.code, (await harness.task(task.task_id)).state) == (code, "running")
         await session.execute("drop trigger refuse on holdfast.live")
         await p.process_once()
-    assert (await dispatcher.task(task.task_id)).state in ("waiting", "failed")
+    assert (await harness.task(task.task_id)).state in ("waiting", "failed")
 
 
-async def test_what_waits_for_an_end_that_is_refused_is_not_let_go(app, client, dispatcher):
+async def test_what_waits_for_an_end_that_is_refused_is_not_let_go(app, client, harness):
     thread = app.actions["shop.thread"]
 
     @app.flow
@@ -327,7 +327,7 @@ async def test_what_waits_for_an_end_that_is_refused_is_not_let_go(app, client, 
         return thread.named("last")(order_id=thread(order_id=order_id))
 
     run = await client.start(chain, order_id=7)
-    async with app.processor() as p, dispatcher.engine.database.session() as session:
+    async with app.processor() as p, harness.engine.database.session() as session:
         await session.execute(REFUSE.format(change="insert", when=""))
         with pytest.raises(DispatchFailed) as failed:
             await p.process_once()

@@ -196,22 +196,22 @@ def test_notes_are_bounded_and_safe_from_many_threads():
     assert len(notes._lines) == LINES_MAX and notes._dropped == 100
 
 
-async def test_a_reconnecting_worker_takes_up_only_leases_it_never_heard_of(dispatcher):
-    leases = [await a_running_task(dispatcher) for _ in range(3)]
+async def test_a_reconnecting_worker_takes_up_only_leases_it_never_heard_of(harness):
+    leases = [await a_running_task(harness) for _ in range(3)]
     identity = WorkerIdentity(worker_id=leases[0].worker_id, actions=[], queues=None, lease_seconds=60.0)
-    async with dispatcher.engine.database.session() as session:
+    async with harness.engine.database.session() as session:
         known = [(lease.claimed.task_id, lease.token) for lease in leases[:2]]
         found = await held_by(session, identity, known)
     assert [str(claimed.task_id) for claimed in found] == [leases[2].task_id]
 
 
-async def test_a_lease_taken_up_again_is_a_full_one(dispatcher):
-    lease = await a_running_task(dispatcher)
-    before = (await dispatcher.task(lease.task_id)).lease_expires_at
+async def test_a_lease_taken_up_again_is_a_full_one(harness):
+    lease = await a_running_task(harness)
+    before = (await harness.task(lease.task_id)).lease_expires_at
     identity = WorkerIdentity(worker_id=lease.worker_id, actions=[], queues=None, lease_seconds=60.0)
-    async with dispatcher.engine.database.session() as session:
+    async with harness.engine.database.session() as session:
         assert await held_by(session, identity, [])
-    renewed = (await dispatcher.task(lease.task_id)).lease_expires_at
+    renewed = (await harness.task(lease.task_id)).lease_expires_at
     assert (renewed - before).total_seconds() > 30
 
 

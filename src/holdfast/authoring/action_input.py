@@ -32,9 +32,9 @@ def hints_of(function: Callable[..., Any], parameters: Sequence[inspect.Paramete
     """Return the types of the parameters that can be resolved; an unresolvable one does not affect the others."""
     names = _scope_of(function)
     found: dict[str, Any] = {}
-    for one in parameters:
-        if one.annotation is not one.empty:
-            alone = SimpleNamespace(__annotations__={one.name: one.annotation})
+    for parameter in parameters:
+        if parameter.annotation is not parameter.empty:
+            alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
             try:
                 found |= get_type_hints(alone, globalns=names)
             except Exception:  # noqa: BLE001 - an annotation may be any expression; one that fails gives no type
@@ -67,7 +67,7 @@ def undecodable_class(hint: Any) -> type | None:
     if _is_plain(hint):
         return None
     # Imported here because it is rarely needed, and every worker start waits for top-level imports.
-    from msgspec import inspect as look
+    from msgspec import inspect as msgspec_inspect
 
     seen: set[int] = set()
 
@@ -75,12 +75,12 @@ def undecodable_class(hint: Any) -> type | None:
         if id(of) in seen:
             return
         seen.add(id(of))
-        if isinstance(of, look.CustomType):
+        if isinstance(of, msgspec_inspect.CustomType):
             yield of.cls
         for inner in _parts(of):
             yield from classes(inner)
 
-    return next((kind for kind in classes(look.type_info(hint)) if not _is_decodable(kind)), None)
+    return next((kind for kind in classes(msgspec_inspect.type_info(hint)) if not _is_decodable(kind)), None)
 
 
 def _parts(of: Any) -> Iterable[Any]:
@@ -88,7 +88,7 @@ def _parts(of: Any) -> Iterable[Any]:
     if (fields := getattr(of, "fields", None)) is not None:
         return [field.type for field in fields if field.required]
     single = [getattr(of, name, None) for name in ("type", "item_type", "key_type", "value_type")]
-    return [one for one in (*single, *getattr(of, "item_types", ()), *getattr(of, "types", ())) if one is not None]
+    return [part for part in (*single, *getattr(of, "item_types", ()), *getattr(of, "types", ())) if part is not None]
 
 
 def _is_decodable(kind: type) -> bool:
@@ -126,7 +126,7 @@ def reader(
     """
     shape = msgspec.defstruct(
         "Input",
-        [_field(types.get(one.name, Any), one) for one in parameters],
+        [_field(types.get(parameter.name, Any), parameter) for parameter in parameters],
         kw_only=True,
         gc=False,
         forbid_unknown_fields=not takes_more,
@@ -155,10 +155,10 @@ def checker(types: Mapping[str, Any], parameters: Iterable[inspect.Parameter]) -
     """Return a function that decodes input as an attempt would, to validate it; None if every parameter accepts
     anything.
     """
-    named = [one for one in parameters if types.get(one.name, Any) is not Any]
+    named = [parameter for parameter in parameters if types.get(parameter.name, Any) is not Any]
     if not named:
         return None
-    fields: list[Any] = [(one.name, types[one.name], None) for one in named]
+    fields: list[Any] = [(parameter.name, types[parameter.name], None) for parameter in named]
     return msgspec.json.Decoder(msgspec.defstruct("Input", fields, kw_only=True, gc=False), dec_hook=_made).decode
 
 

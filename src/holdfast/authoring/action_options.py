@@ -19,22 +19,25 @@ RetryOn: TypeAlias = type[BaseException] | str
 """An exception class, or its name with or without its module."""
 
 OPTIONS = {
-    "name": "another name than the function's; the app's name stands before it",
-    "queue": "where its tasks wait: `default`",
-    "priority": "0 to 9, smaller goes first: 5",
-    "max_retries": "how often a failed attempt is followed by another: 3, with a launcher 1, or what the settings say",
-    "max_attempts": "the same as a number of attempts; give one of the two",
-    "max_losses": "how often an attempt whose worker died is followed by another: 3",
-    "timeout": "how long an attempt may take; none",
-    "isolation": '`"process"` runs it in a child that can be killed; plain functions run in threads otherwise',
-    "memory_bytes_max": "what such a child may use",
-    "retry_on": "exceptions that are retried whatever they would be called: a class, a name, or a tuple of them",
-    "rules": "own rules for what its failures mean: `hf.Rule`, see [failures](failures.md)",
-    "retry": "how long to wait between retries, and whether there are any: an `hf.RetryPolicy`, or a mapping of "
-    "`base_backoff_secs`, `backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …; times as text too",
-    "breaker": "stop trying for a while when too many fail: `hf.Breaker`, or `True`",
-    "quota": "how many retries there may be in a window: `hf.Quota`, or `True`",
-    "launcher": "what starts a worker for each task: see [launchers](launchers.md)",
+    "name": "name of the action, prefixed with the app's name; by default the function's name",
+    "queue": "queue of its tasks; default `default`",
+    "priority": "0 to 9, lower runs first; default 5",
+    "max_retries": "maximum number of retries after failures; default: the setting `retry.max_retries`, else "
+    "3, or 1 with a launcher",
+    "max_attempts": "maximum number of failed attempts, which is `max_retries` + 1; set one of the two",
+    "max_losses": "maximum number of retries after attempts that were lost with their worker; default 3",
+    "timeout": "execution timeout of an attempt; default none",
+    "isolation": '`"process"` runs it in a child process that can be killed; otherwise plain functions run in threads',
+    "memory_bytes_max": "memory limit of that child process",
+    "retry_on": "exceptions that are always retried, whatever their class: an exception class, its name, or "
+    "a tuple of them",
+    "rules": "rules that classify its failures: `hf.Rule`, see [failures](failures.md)",
+    "retry": "whether to retry, and the backoff between retries: an `hf.RetryPolicy`, or a mapping of "
+    "`base_backoff_secs`, `backoff_multiplier`, `max_backoff_secs`, `jitter_factor`, `enabled` …; "
+    "durations may be text",
+    "breaker": "circuit breaker, which stops attempts for a while when too many fail: `hf.Breaker`, or `True`",
+    "quota": "maximum number of retries in a window: `hf.Quota`, or `True`",
+    "launcher": "launcher that starts a worker for each task, see [launchers](launchers.md)",
 }
 """Named like the parameters of the overloads of `App.action`; a test compares the two."""
 _RETRY_NAMES = {"enabled": "is_enabled"}
@@ -48,16 +51,16 @@ def known_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in OPTIONS:
             raise Invalid(
-                f"@app.action does not know {name!r}.", code="invalid_action", advice=_near(name, OPTIONS), field=name
+                f"@app.action has no option {name!r}.", code="invalid_action", advice=_near(name, OPTIONS), field=name
             )
 
 
-def the_function(given: tuple[Any, ...]) -> Callable[..., Any]:
+def the_function(passed: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the function that `@app.action` decorates; refuse anything else."""
-    if len(given) == 1 and callable(given[0]):
-        function: Callable[..., Any] = given[0]
+    if len(passed) == 1 and callable(passed[0]):
+        function: Callable[..., Any] = passed[0]
         return function
-    text = ", ".join(repr(one)[:80] for one in given) or "nothing"
+    text = ", ".join(repr(argument)[:80] for argument in passed) or "nothing"
     raise Invalid(
         f"@app.action takes a function, not {text}.",
         code="invalid_action",
@@ -69,7 +72,7 @@ def name_of(function: Callable[..., Any]) -> str:
     """Return the function's own name; a callable without one needs an explicit name."""
     if not isinstance(name := getattr(function, "__name__", None), str):
         raise Invalid(
-            f"{function!r:.80} has no name of its own.", code="invalid_action", advice='Say @app.action(name="…").'
+            f"{function!r:.80} has no `__name__`.", code="invalid_action", advice='Use @app.action(name="…").'
         )
     return name
 
@@ -92,24 +95,24 @@ def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return overrides
 
 
-def _retry(given: object) -> dict[str, Any]:
-    if given is None:
+def _retry(passed: object) -> dict[str, Any]:
+    if passed is None:
         return {}
     known = [field.name for field in fields(RetryPolicy)]
-    if isinstance(given, RetryPolicy):
+    if isinstance(passed, RetryPolicy):
         plain = RetryPolicy()
-        return {name: value for name in known if (value := getattr(given, name)) != getattr(plain, name)}
-    if not isinstance(given, Mapping):
+        return {name: value for name in known if (value := getattr(passed, name)) != getattr(plain, name)}
+    if not isinstance(passed, Mapping):
         shown = ", ".join(_SHOWN_NAMES.get(name, name) for name in known)
         raise Invalid(
-            f"retry= is {str(given)[:80]!r}.",
+            f"retry= is {str(passed)[:80]!r}.",
             code="invalid_policy",
-            advice=f"It is an hf.RetryPolicy, or a mapping of {shown}.",
+            advice=f"Pass an hf.RetryPolicy, or a mapping of {shown}.",
         )
-    said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in given.items()}
+    said: dict[str, Any] = {_RETRY_NAMES.get(str(name), str(name)): value for name, value in passed.items()}
     if unknown := [name for name in said if name not in known]:
         advice = _near(unknown[0], [_SHOWN_NAMES.get(name, name) for name in known])
-        raise Invalid(f"retry= does not know {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
+        raise Invalid(f"retry= has no field {', '.join(sorted(unknown))}.", code="invalid_policy", advice=advice)
     if "rules" in said:
         said["rules"] = _rules(said["rules"])
     for name in _DURATIONS:
@@ -118,18 +121,18 @@ def _retry(given: object) -> dict[str, Any]:
     return said
 
 
-def _rules(given: object) -> tuple[Rule, ...]:
-    if isinstance(given, list | tuple) and all(isinstance(rule, Rule) for rule in given):
-        return tuple(given)
+def _rules(passed: object) -> tuple[Rule, ...]:
+    if isinstance(passed, list | tuple) and all(isinstance(rule, Rule) for rule in passed):
+        return tuple(passed)
     raise Invalid(
-        f"rules= is {str(given)[:80]}.",
+        f"rules= is {str(passed)[:80]}.",
         code="invalid_policy",
-        advice='It is a list of rules: [hf.Rule(exception="LookupError", retry=False)].',
+        advice='Pass a list of rules: [hf.Rule(exception="LookupError", retry=False)].',
     )
 
 
-def _retry_on(given: object) -> tuple[Rule, ...]:
-    entries = tuple(given) if isinstance(given, list | tuple) else (given,)
+def _retry_on(passed: object) -> tuple[Rule, ...]:
+    entries = tuple(passed) if isinstance(passed, list | tuple) else (passed,)
     for entry in entries:
         is_class = isinstance(entry, type) and issubclass(entry, BaseException)
         if not is_class and not (isinstance(entry, str) and entry):
@@ -144,31 +147,31 @@ def _retry_on(given: object) -> tuple[Rule, ...]:
 
 def _near(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
-    return f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
+    return f"Did you mean {near[0]}?" if near else f"Known names: {', '.join(known)}."
 
 
 def check_memory(overrides: Mapping[str, Any], isolation: Isolation) -> None:
     """Refuse a memory limit that cannot be enforced: a coroutine or a thread shares the memory of its worker."""
     if overrides.get("memory_bytes_max") is not None and isolation is not Isolation.PROCESS:
         raise Invalid(
-            f"memory_bytes_max cannot be kept with isolation={isolation.value!r}.",
+            f"memory_bytes_max cannot be enforced with isolation={isolation.value!r}.",
             code="invalid_action",
             advice='Add isolation="process".',
             field="memory_bytes_max",
         )
 
 
-def isolation_of(function: Callable[..., Any], asked: object) -> Isolation:
+def isolation_of(function: Callable[..., Any], requested: object) -> Isolation:
     """Return where the function runs: as its action requests, if that is possible."""
     is_async = inspect.iscoroutinefunction(function)
-    if asked is None:
+    if requested is None:
         return Isolation.COROUTINE if is_async else Isolation.THREAD
     try:
-        isolation = Isolation(str(asked))
+        isolation = Isolation(str(requested))
     except ValueError:
         choices = ", ".join(Isolation)
         raise Invalid(
-            f"isolation={asked!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
+            f"isolation={requested!r} is unknown.", code="invalid_action", advice=f"Choose one of {choices}."
         ) from None
     if isolation is Isolation.COROUTINE and not is_async:
         raise Invalid(

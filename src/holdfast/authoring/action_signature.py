@@ -47,7 +47,7 @@ class Signature:
         is_first = bool(parameters) and context is parameters[0] and context.kind is not context.KEYWORD_ONLY
         self._context_name = None if context is None else context.name
         self._context_key = None if is_first else self._context_name
-        parameters = [one for one in parameters if one is not context]
+        parameters = [parameter for parameter in parameters if parameter is not context]
         _refuse_positional_only(function, parameters)
         _refuse_reserved(function, parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -79,17 +79,17 @@ class Signature:
     def check(self, action: str, inputs: Iterable[Mapping[str, Any]]) -> None:
         """Refuse inputs with missing or unknown names."""
         allowed = self.allowed
-        for given in inputs:
-            if given.keys() != allowed and not self._has_names(given.keys()):
-                raise self._wrong_names(given.keys(), f"{action} cannot take this input: ")
+        for task_input in inputs:
+            if task_input.keys() != allowed and not self._has_names(task_input.keys()):
+                raise self._wrong_names(task_input.keys(), f"{action} cannot take this input: ")
 
     def check_types(self, action: str, inputs: Iterable[bytes]) -> None:
         """Refuse encoded inputs that no attempt could decode; `Invalid` (`invalid_input`) names the field."""
         if (check := self._check) is None:
             return
-        for given in inputs:
+        for task_input in inputs:
             try:
-                check(given)
+                check(task_input)
             except (ValueError, TypeError) as error:
                 why = " ".join(str(error).split())
                 raise Invalid(
@@ -112,10 +112,10 @@ class Signature:
         accepted = ", ".join(sorted(self.allowed)) or "nothing"
         return Invalid(f"{prefix}{'; '.join(parts)}.", code="invalid_input", advice=f"It takes {accepted}.")
 
-    def _refusal(self, given: bytes, why: str) -> Invalid:
+    def _refusal(self, task_input: bytes, why: str) -> Invalid:
         """Describe an invalid input: all wrong names, or the first value of a wrong type."""
         try:
-            names = msgspec.json.decode(given, type=dict[str, Any]).keys()
+            names = msgspec.json.decode(task_input, type=dict[str, Any]).keys()
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return Invalid(f"{why}.", code="invalid_input")
         return Invalid(f"{why}.", code="invalid_input") if self._has_names(names) else self._wrong_names(names, "")
@@ -126,24 +126,34 @@ def _context_among(
 ) -> inspect.Parameter | None:
     from holdfast.authoring.context import Context
 
-    usable = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    typed = [one for one in usable if _without_none(hints.get(one.name)) is Context]
+    usable = [
+        parameter for parameter in parameters if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    typed = [parameter for parameter in usable if _without_none(hints.get(parameter.name)) is Context]
     if len(typed) > 1:
-        raise _refused(function, f"takes its context twice, as {' and '.join(one.name for one in typed)}", "Leave one.")
-    for one in usable:
-        if not typed and one.name == _CONTEXT_NAME and _without_none(hints.get(one.name, Any)) in (Any, object):
-            return one
-        if one.name not in hints and one.default is one.empty and _says_context(one.annotation):
+        raise _refused(
+            function,
+            f"takes its context in two parameters, {' and '.join(parameter.name for parameter in typed)}",
+            "Keep one of them.",
+        )
+    for parameter in usable:
+        if (
+            not typed
+            and parameter.name == _CONTEXT_NAME
+            and _without_none(hints.get(parameter.name, Any)) in (Any, object)
+        ):
+            return parameter
+        if parameter.name not in hints and parameter.default is parameter.empty and _says_context(parameter.annotation):
             raise _refused(
                 function,
-                f"has the parameter {one.name!r} of the type {one.annotation!r}, which cannot be looked up here",
-                "If it is the context, name it ctx, or import hf.Context where the module runs.",
+                f"has the parameter {parameter.name!r} of the type {parameter.annotation!r}, which cannot be resolved",
+                "If it is the context, name it ctx, or import hf.Context at run time.",
             )
     return typed[0] if typed else None
 
 
 def _without_none(hint: Any) -> Any:
-    inner = [one for one in get_args(hint) if one is not NoneType]
+    inner = [get_arg for get_arg in get_args(hint) if get_arg is not NoneType]
     return inner[0] if get_origin(hint) in (Union, UnionType) and len(inner) == 1 else hint
 
 
@@ -160,14 +170,14 @@ def _type_of(function: Callable[..., Any], parameter: inspect.Parameter, hint: A
         kind = readable(hint)
         strange = undecodable_class(kind) if parameter.default is parameter.empty else None
     except (NameError, AttributeError) as error:
-        text = f"takes {parameter.name!r} of a type with an annotation that cannot be looked up: {error}"
-        raise _refused(function, text, "Import what it names where the module runs.") from error
+        text = f"takes {parameter.name!r} of a type with an annotation that cannot be resolved: {error}"
+        raise _refused(function, text, "Import the names that it uses at run time.") from error
     if strange is not None:
         raise _refused(
             function,
-            f"takes {parameter.name!r}, which needs the class {strange.__qualname__}: no JSON becomes one",
-            "Take plain values, a dataclass, a TypedDict, a msgspec.Struct or a model with `model_validate`; or "
-            "annotate it with Any and make it in the function.",
+            f"takes {parameter.name!r}, which needs the class {strange.__qualname__}, which JSON cannot represent",
+            "Take plain values, a dataclass, a TypedDict, a msgspec.Struct or a model with `model_validate`; "
+            "or annotate it with Any and construct it in the function.",
         )
     return kind
 
@@ -181,7 +191,7 @@ def _refuse_positional_only(function: Callable[..., Any], parameters: list[inspe
 
 def _refuse_reserved(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
     if any(parameter.name == "connection" for parameter in parameters):
-        text = "has a parameter named 'connection', which `client.enqueue` keeps for itself"
+        text = "has a parameter named 'connection', which `client.enqueue` reserves"
         raise _refused(function, text, "Give it another name.")
 
 

@@ -38,7 +38,7 @@ class DatasetWriter(Protocol):
 
 
 def _no_datasets(_name: str, _version: int | None) -> DatasetWriter:
-    raise LookupError("There are no datasets where this attempt runs.")
+    raise LookupError("Datasets are not available where this attempt runs.")
 
 
 def _machine_now() -> datetime:

@@ -24,18 +24,18 @@ class Executor(Protocol):
         ...
 
 
-def valid_executor(given: Any) -> Executor | None:
+def valid_executor(executor: Any) -> Executor | None:
     """Refuse an object that cannot run attempts, when the app is created."""
-    if given is None:
+    if executor is None:
         return None
-    execute = getattr(given, "execute", None)
+    execute = getattr(executor, "execute", None)
     if not inspect.iscoroutinefunction(execute) or not _takes_an_attempt(execute):
         raise Invalid(
-            f"{given!r:.80} is no executor: it has no coroutine function `execute` that takes an attempt.",
+            f"{executor!r:.80} is not an executor: it has no coroutine function `execute` that takes an attempt.",
             code="invalid_executor",
             advice="Pass an object with `async def execute(self, attempt)`; see docs/executors.md.",
         )
-    return given  # type: ignore[no-any-return]
+    return executor  # type: ignore[no-any-return]
 
 
 def _takes_an_attempt(execute: Callable[..., Any]) -> bool:

@@ -64,7 +64,7 @@ def _load_file(path: Path) -> ModuleType:
         raise Invalid(
             f"There is no file {path}.",
             code="app_not_found",
-            advice=f"Commands look for it from {Path.cwd()}.",
+            advice=f"Relative paths start at {Path.cwd()}.",
             path=str(path),
         )
     _see_first(path.resolve().parent)
@@ -96,7 +96,7 @@ def _load_module(name: str) -> ModuleType:
             raise Invalid(
                 f"There is no module {name!r}.",
                 code="app_not_found",
-                advice=f"Modules are looked for in {Path.cwd()} and on PYTHONPATH; a file is written `file.py:app`.",
+                advice=f"Modules are imported from {Path.cwd()} and PYTHONPATH; a file is written `file.py:app`.",
             ) from error
         raise _broken(name, error) from error
     except (Exception, SystemExit) as error:
@@ -118,7 +118,7 @@ def _find(module: ModuleType, source: str, attribute: str) -> App:
         raise Invalid(
             f"{source}:{attribute} is a {type(found).__name__}, not a holdfast.App.",
             code="app_not_found",
-            advice="Name the App object.",
+            advice="Pass the App object.",
         )
     return found
 
@@ -130,9 +130,9 @@ def _broken(source: str, error: BaseException) -> Invalid:
     return Invalid(
         f"{source} could not be imported: {last}{where}.",
         code="app_import_failed",
-        advice=f"Try `python {source}` to see it all."
+        advice=f"Run `python {source}` to see the traceback."
         if source.endswith(".py")
-        else f"Try `python -c 'import {source}'`.",
+        else f"Run `python -c 'import {source}'` to see the traceback.",
     )
 
 
@@ -140,8 +140,8 @@ def _where(error: BaseException) -> str:
     """Return the file and line of the user's own code that failed, not those of a library."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f" ({Path(error.filename).name}, line {error.lineno})"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<frozen")]
-    own = [one for one in frames if not one.filename.startswith(_LIBRARIES)] or frames
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 

@@ -74,8 +74,8 @@ def schedule_of(
     """Check the arguments of a declaration and return the schedule."""
     seconds = None if every is None else valid_interval(every)
     timing_of(cron, seconds, timezone)
-    given = dict(input or {})
-    json_codec.encode(given, bytes_max=bounds.INPUT_BYTES_MAX, what="input")
+    task_input = dict(input or {})
+    json_codec.encode(task_input, bytes_max=bounds.INPUT_BYTES_MAX, what="input")
     return Schedule(
         name=name,
         target=target,
@@ -85,8 +85,8 @@ def schedule_of(
         overlap=choice_of(Overlap, overlap, "overlap"),
         missed=choice_of(Missed, missed, "missed"),
         max_waiting=max_waiting,
-        input=given,
-        wants_time=_check_input(name, target, given),
+        input=task_input,
+        wants_time=_check_input(name, target, task_input),
     )
 
 
@@ -105,19 +105,19 @@ def _is_flow(target: Schedulable) -> TypeGuard[FlowDefinition | TracedFlow]:
     return isinstance(target, FlowDefinition) or hasattr(type(target), "definition")
 
 
-def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
+def _check_input(name: str, target: Schedulable, task_input: dict[str, Any]) -> bool:
     """Refuse input that the target does not take; return whether it takes the slot's time."""
     if isinstance(target, BoundFlow):
         if target.key is not None:
             raise Invalid(
-                f"The schedule {name} cannot have a key: every slot is a run of its own.",
+                f"The schedule {name} cannot have a key: every slot starts its own run.",
                 code="invalid_schedule",
-                advice="Leave it out.",
+                advice="Omit it.",
             )
-        return _check_input(name, target.flow, given)
+        return _check_input(name, target.flow, task_input)
     if _is_flow(target):
-        wants_time = TIME_INPUT not in given and any(one.name == TIME_INPUT for one in target.inputs)
-        accept_run_input(target.inputs, given | ({TIME_INPUT: ""} if wants_time else {}))
+        wants_time = TIME_INPUT not in task_input and any(flow_input.name == TIME_INPUT for flow_input in target.inputs)
+        accept_run_input(target.inputs, task_input | ({TIME_INPUT: ""} if wants_time else {}))
         return wants_time
     action = target.action if isinstance(target, BoundAction) else target
     if not isinstance(action, Action):
@@ -128,9 +128,9 @@ def _check_input(name: str, target: Schedulable, given: dict[str, Any]) -> bool:
         )
     if isinstance(target, BoundAction) and (target.options.key is not None or target.options.delay_seconds):
         raise Invalid(
-            f"The schedule {name} cannot have a key or a delay: every slot is a task of its own, at its own time.",
+            f"The schedule {name} cannot have a key or a delay: every slot creates its own task at its own time.",
             code="invalid_schedule",
         )
-    wants_time = TIME_INPUT not in given and TIME_INPUT in action.signature.allowed
-    action.signature.check(action.name, [given | ({TIME_INPUT: ""} if wants_time else {})])
+    wants_time = TIME_INPUT not in task_input and TIME_INPUT in action.signature.allowed
+    action.signature.check(action.name, [task_input | ({TIME_INPUT: ""} if wants_time else {})])
     return wants_time

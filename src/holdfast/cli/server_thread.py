@@ -49,7 +49,7 @@ class ServerThread:
             if self._started.done():
                 logging.getLogger("holdfast").error("the HTTP API ended: %r", error)
             else:
-                self._started.set_exception(_told(error))
+                self._started.set_exception(_startup_error(error))
         finally:
             self._loop.close()
 
@@ -68,7 +68,7 @@ class ServerThread:
             await self._stop.wait()
 
 
-def _told(error: BaseException) -> HoldfastError:
+def _startup_error(error: BaseException) -> HoldfastError:
     if isinstance(error, HoldfastError):
         return error
     told = Unavailable(f"It could not start: {error!r}.", code="http_failed", advice="See `holdfast server`.")

@@ -54,16 +54,16 @@ def now_of(clock: Any) -> Callable[[], datetime]:
         return machine_now
     ask = getattr(clock, "now", None)
     if not callable(ask) or inspect.iscoroutinefunction(ask):
-        raise _refused(f"{clock!r:.80} is no clock: it has no plain method `now`.")
+        raise _refused(f"{clock!r:.80} is not a clock: it has no plain method `now`.")
 
     def now() -> datetime:
-        told = ask()
-        if not isinstance(told, datetime) or told.utcoffset() is None:
-            raise _refused(f"The app's clock said {told!r:.80}, which is no time with a time zone.")
-        return told
+        returned = ask()
+        if not isinstance(returned, datetime) or returned.utcoffset() is None:
+            raise _refused(f"The app's clock returned {returned!r:.80}, which is not a time with a time zone.")
+        return returned
 
     return now
 
 
 def _refused(why: str) -> Invalid:
-    return Invalid(why, code="invalid_clock", advice="Let `now()` answer like `datetime.now(UTC)`.")
+    return Invalid(why, code="invalid_clock", advice="`now()` must return a value like `datetime.now(UTC)`.")

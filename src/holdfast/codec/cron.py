@@ -92,7 +92,7 @@ def _cron_of(text: object, zone: tzinfo) -> Cron:
     except CronSimError as error:
         raise _refusal(text, str(error).lower()) from error
     if is_never:
-        raise _refusal(text, "no such day comes within 50 years")
+        raise _refusal(text, "no such day exists within 50 years")
 
     def calendar(after: datetime) -> Iterator[datetime]:
         return CronSim(expression, after)

@@ -61,7 +61,7 @@ def encode(value: Any, *, bytes_max: int, what: str) -> bytes:
             f"The {what} is not JSON: {error}.", code="payload_not_json", advice="Send plain JSON values."
         ) from error
     except RecursionError as error:
-        raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from error
+        raise Invalid(f"The {what} is nested too deeply.", code="payload_too_deep") from error
     size = len(encoded)
     # Check single bytes first: a substring search costs several times as much, and every output passes here.
     has_trace = _BACKSLASH in encoded or (_N in encoded and b"null" in encoded)
@@ -88,10 +88,12 @@ def _check_closely(value: Any, encoded: bytes, *, bytes_max: int, what: str) -> 
     else:
         bounds.valid_output(encoded, bytes_max=bytes_max)
     # A NUL appears in JSON as an escape. jsonb and every text column refuse it, so it is refused here.
-    if b"\\u0000" in encoded and any(isinstance(one, str) and "\x00" in one for one in _scalars(value)):
+    if b"\\u0000" in encoded and any(isinstance(scalar, str) and "\x00" in scalar for scalar in _scalars(value)):
         raise Invalid(f"The {what} contains a NUL character.", code="payload_has_nul", advice="Remove it.")
     # msgspec writes NaN and infinities as null, which silently changes the value.
-    if b"null" in encoded and any(isinstance(one, float) and not math.isfinite(one) for one in _scalars(value)):
+    if b"null" in encoded and any(
+        isinstance(scalar, float) and not math.isfinite(scalar) for scalar in _scalars(value)
+    ):
         raise Invalid(f"The {what} contains NaN or an infinity, which JSON cannot carry.", code="payload_not_finite")
 
 

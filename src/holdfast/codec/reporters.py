@@ -78,12 +78,14 @@ def allowed_reference(url: str, settings: Settings) -> str:
     """Return the `module:factory` that a URL names; raise `Invalid` if it may not be imported here."""
     reference = url.removeprefix(SCHEME)
     if not _REFERENCE.fullmatch(reference):
-        raise Invalid("This is no reporter: it names no factory.", code=CODE, advice="Write reporter:module:factory.")
+        raise Invalid(
+            "This is not a reporter: it names no factory.", code=CODE, advice="Write reporter:module:factory."
+        )
     # A caller alone cannot make a process import a module: the operator of the process must have named it.
     if settings.is_local or reference in settings.webhooks.reporters:
         return reference
     raise Invalid(
-        f"The reporter {reference} may not be used here.",
+        f"The reporter {reference} is not allowed here.",
         code=CODE,
-        advice="Name it in HOLDFAST_REPORTERS of every process that delivers events.",
+        advice="Add it to HOLDFAST_REPORTERS of every process that delivers events.",
     )

@@ -71,7 +71,7 @@ def read_yaml(text: bytes, *, file: str, bytes_max: int) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = mark.line + 1 if mark is not None else _line_at(decoded, getattr(error, "position", 0))
-        what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is no YAML"
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         raise _unreadable(file, line, f"It cannot be read: {what}.") from error
 
 
@@ -105,13 +105,13 @@ class _Reader:
                 case yaml.DocumentStartEvent():
                     self._documents += 1
                     if self._documents > 1:
-                        self._refuse(event, "It has a second document.", "Keep one in a file.")
+                        self._refuse(event, "It has a second document.", "Keep one document per file.")
         return self._document
 
     def _begin(self, made: Block | Items, event: Any) -> None:
         self._check(event)
         if self._open and isinstance(self._open[-1], Block) and self._keys[-1] is None:
-            self._refuse(event, "A key is a list or a mapping.", "Keys are texts.")
+            self._refuse(event, "A key is a list or a mapping.", "Keys must be strings.")
         if len(self._open) >= NESTING_MAX:
             raise refuse(
                 self._file,
@@ -120,7 +120,7 @@ class _Reader:
                 f"It nests deeper than {NESTING_MAX} levels.",
                 "Flatten it.",
             )
-        self._place(made, event)
+        self._add(made, event)
         self._open.append(made)
         self._keys.append(None)
 
@@ -128,10 +128,10 @@ class _Reader:
         self._check(event)
         if self._open and isinstance(self._open[-1], Block) and self._keys[-1] is None:
             if event.value in self._open[-1]:
-                self._refuse(event, f"The key {shown(event.value)} is there twice.", "Remove one.")
+                self._refuse(event, f"The key {shown(event.value)} appears twice.", "Remove one.")
             self._keys[-1] = event.value
             return
-        self._place(self._value(event), event)
+        self._add(self._value(event), event)
 
     def _value(self, event: Any) -> Any:
         text: str = event.value
@@ -144,10 +144,10 @@ class _Reader:
         if _INTEGER.fullmatch(text):
             return int(text)
         if _ENDLESS.fullmatch(text):
-            self._refuse(event, f"{text} is no finite number.", "Quote it if it is a text.")
+            self._refuse(event, f"{text} is not a finite number.", "Quote it if it is a string.")
         return float(text) if _FLOAT.fullmatch(text) else text
 
-    def _place(self, value: Any, event: Any) -> None:
+    def _add(self, value: Any, event: Any) -> None:
         if not self._open:
             self._document = value
             return

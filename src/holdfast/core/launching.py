@@ -24,7 +24,7 @@ def valid_launcher(name: Any) -> str:
     """Accept a launcher name: of a profile, a built-in launcher, an entry point, or `module:factory`."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Invalid(
-            f"launcher={name!r} is no name of a launcher.",
+            f"launcher={name!r} is not the name of a launcher.",
             code="invalid_action",
             advice="Use process, ecs, kubernetes, ray, the name of a [launchers.…] table, or module:factory.",
             field="launcher",

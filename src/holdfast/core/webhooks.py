@@ -74,7 +74,9 @@ def after_failure(
     if status == GONE:
         return RetryDelivery(seconds=0.0, pause_reason="The receiver answered 410: it is gone for good.")
     if failures >= failures_max:
-        return RetryDelivery(seconds=0.0, pause_reason=f"{failures} deliveries in a row failed; at last {sentence}.")
+        return RetryDelivery(
+            seconds=0.0, pause_reason=f"{failures} consecutive deliveries failed; the last one: {sentence}."
+        )
     pause = backoff_seconds(
         retry_count=failures - 1,
         base=BACKOFF_SECONDS_FIRST,
@@ -83,9 +85,9 @@ def after_failure(
         jitter_factor=0.2,
         jitter=jitter,
     )
-    asked = requested_delay(retry_after, sent_at=None) if retry_after else None
-    if asked is not None:
-        pause = max(pause, min(asked, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
+    requested = requested_delay(retry_after, sent_at=None) if retry_after else None
+    if requested is not None:
+        pause = max(pause, min(requested, timedelta(seconds=ASKED_SECONDS_MAX)).total_seconds())
     return RetryDelivery(seconds=pause)
 
 

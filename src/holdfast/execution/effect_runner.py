@@ -69,7 +69,9 @@ class EffectRunner:
     ) -> Any:
         bounds.valid_effect(name)
         if KEY_PARAMETER in kwargs:
-            raise Invalid(f"{name}: {KEY_PARAMETER} is given by the engine.", code="invalid_effect", advice="Use key=.")
+            raise Invalid(
+                f"{name}: {KEY_PARAMETER} is passed by the engine.", code="invalid_effect", advice="Use key=."
+            )
         arguments = self._canonical(name, args, kwargs)
         compensation = _compensation(compensate)
         ordinal = 0
@@ -111,7 +113,7 @@ class EffectRunner:
             raise Unavailable(
                 f"This attempt is sending {wanted.name} under that key already.",
                 code="effect_in_flight",
-                advice="Wait for the first, or give the second another key.",
+                advice="Wait for the first, or use another key for the second.",
             )
         self._sending.add(mark)
         try:
@@ -185,7 +187,7 @@ class EffectRunner:
             raise Invalid(
                 f"{name}: {error.detail}",
                 code=error.code,
-                advice="Arguments tell one call from another; pass clients and files through a closure or partial().",
+                advice="Arguments identify a call; pass clients and files through a closure or partial().",
             ) from error
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -195,7 +197,7 @@ class EffectRunner:
             work.send(None)
         except StopIteration as done:
             return done.value
-        raise AssertionError("plain code waits where it stands")
+        raise AssertionError("blocking code runs without a loop")
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ class Attempt:
         It may be called any number of times. Each call counts its effects from the first, as a retry would.
         """
         if self._is_over:
-            raise RuntimeError("The attempt is over; nothing runs for it any more.")
+            raise RuntimeError("The attempt has ended; nothing more runs for it.")
         # A separate task: the caller may be cancelled, or be needed for other attempts.
         call = asyncio.create_task(self._begin(dict(self.arguments)), name="holdfast-call")
         self._calls.add(call)

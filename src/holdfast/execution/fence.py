@@ -27,5 +27,5 @@ async def assert_lease(connection: Any, ctx: Context) -> None:
             raise
         raise LeaseLost(
             f"Attempt {ctx.attempt} of task {ctx.task_id} no longer holds the lease.",
-            advice="Roll back; another attempt goes on.",
+            advice="Roll back; another attempt continues.",
         ) from error

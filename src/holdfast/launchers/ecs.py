@@ -36,7 +36,7 @@ THREADS_MAX = 16
 CALL_SECONDS = 10
 ATTEMPTS_MAX = 3
 """Tries of one call by the client itself, under the same client token."""
-STOP_REASON = "holdfast: the attempt is over"
+STOP_REASON = "holdfast: the attempt has ended"
 
 
 class EcsLauncher:

@@ -127,7 +127,7 @@ class KubernetesLauncher:
                 status, answer = await self._threads.run(self._request, method, url, body)
             except (OSError, ValueError) as error:
                 if not left:
-                    raise LaunchError(f"Kubernetes does not answer {method} {path}: {error}.") from error
+                    raise LaunchError(f"Kubernetes did not respond to {method} {path}: {error}.") from error
             else:
                 if status < _BROKEN or not left:
                     return status, answer
@@ -179,7 +179,7 @@ def _in_cluster(profile: str) -> str:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise InvalidSettings(
-            f"launchers.{profile} names no url, and this is no pod of a cluster.",
+            f"launchers.{profile} has no url, and this process does not run in a pod.",
             advice="Set url, token_file and ca_file; see docs/launchers.md.",
             setting="url",
         )

@@ -158,7 +158,7 @@ class Launching:
             else:
                 await launching.launched(self._database, launch, handle)
         except ANY_DB_ERROR as error:
-            log.warning("launch of task %s is not on record, will be looked at again: %s", task.task_id, error)
+            log.warning("launch of task %s could not be recorded, will be checked again: %s", one.task_id, error)
 
     async def _order(self, launch: Launch) -> LaunchOrder:
         task = launch.of
@@ -281,7 +281,7 @@ class Launching:
             except ANY_DB_ERROR as error:
                 outage.failed(name, error)
             except Exception:
-                # It runs next to the repair loops in the same process and must not end them.
+                # It runs next to the maintenance loops in the same process and must not end them.
                 log.exception("%s pass failed, will try again", name)
             if name == "launch":
                 await self._wait(seconds * random.uniform(0.8, 1.0))
@@ -310,5 +310,5 @@ def is_gone(seen: LaunchStatus | None, age_seconds: float) -> bool:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return "the platform did not answer in time"
+        return "the platform did not respond in time"
     return error.detail if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"

@@ -91,7 +91,7 @@ class ProcessLauncher:
         if handle is None and child is not None:
             handle = _handle(child.pid)
         if handle is not None and (node := handle.split("/")[0]) != platform.node():
-            raise NotHere(f"It was launched on {node}, and is stopped by a server there.")
+            raise NotHere(f"It was launched on {node}; only a server on that machine can stop it.")
         pid = None if handle is None else _pid_here(handle)
         if handle is None or pid is None or _handle(pid) != handle:
             self._remove_exited_children()

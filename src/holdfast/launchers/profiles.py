@@ -76,8 +76,8 @@ class Profiles:
         if factory is None:
             if is_configured:
                 raise InvalidSettings(
-                    f"launchers.{name} is of an unknown kind {kind!r}.",
-                    advice="It is process, ecs, kubernetes, ray, an installed plug-in, or module:factory.",
+                    f"launchers.{name} has the unknown kind {kind!r}.",
+                    advice="Use process, ecs, kubernetes, ray, an installed plug-in, or module:factory.",
                     setting="kind",
                 )
             return None

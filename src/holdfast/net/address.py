@@ -92,12 +92,12 @@ def target_of(url: object, rules: EgressRules) -> RequestTarget:
     if parts.scheme not in PORTS:
         raise refusal(f"Its scheme is {parts.scheme[:20]!r}", "Use https, or http.")
     if "@" in parts.netloc:
-        raise refusal("It holds a user name or password", "Put what the receiver needs into its path.")
+        raise refusal("It holds a user name or password", "Put credentials for the receiver into the path.")
     if "#" in url:
         raise refusal("It has a fragment, which is never sent")
     port = port if port is not None else PORTS[parts.scheme]
     if not port or (rules.ports is not None and port not in rules.ports):
-        raise refusal(f"Port {port} is not open for requests of the engine", "See HOLDFAST_EGRESS_PORTS.")
+        raise refusal(f"Port {port} is not allowed for outgoing requests", "See HOLDFAST_EGRESS_PORTS.")
     host = (parts.hostname or "").lower()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     address = _literal(host, is_bracketed="[" in parts.netloc)
@@ -119,7 +119,7 @@ def unwrapped(address: Address) -> Address:
 
 def refusal(why: str, advice: str = "") -> Invalid:
     """Build the error for a URL that may not be requested."""
-    return Invalid(f"This URL may not be asked. {why}.", code=CODE, advice=advice)
+    return Invalid(f"Requests to this URL are not allowed. {why}.", code=CODE, advice=advice)
 
 
 def _is_public(address: Address) -> bool:
@@ -142,18 +142,18 @@ def _literal(host: str, *, is_bracketed: bool) -> Address | None:
     try:
         return ipaddress.IPv4Address(host)
     except ValueError:
-        raise refusal("Its host is a number, but not a whole IPv4 address") from None
+        raise refusal("Its host is a number, but not a complete IPv4 address") from None
 
 
 def _name(host: str, rules: EgressRules) -> str:
     """Return a name of the public internet, or an allowed one; refuse others."""
     host = host.removesuffix(".")
     if not _NAME.fullmatch(host) or len(host) > 253:
-        raise refusal("It has no host that could be a name")
+        raise refusal("It has no valid host name")
     if host in rules.names:
         return host
     if "." not in host or host.endswith(tuple(f".{name}" for name in _INNER)):
-        raise refusal(f"{host} is a name of an inner network", "See HOLDFAST_EGRESS_ALLOW for names of your own.")
+        raise refusal(f"{host} is a host name of a private network", "See HOLDFAST_EGRESS_ALLOW for names of your own.")
     return host
 
 

@@ -100,7 +100,7 @@ async def addresses_of(host: str, port: int, rules: EgressRules, resolver: Resol
     for text in found:
         why = "" if host in rules.names else rules.refuse(_address(text))
         if why:
-            raise refusal(f"{host} resolves to an inner address: {why}", "See HOLDFAST_EGRESS_ALLOW.")
+            raise refusal(f"{host} resolves to a private address: {why}", "See HOLDFAST_EGRESS_ALLOW.")
     return list(found)
 
 
@@ -131,13 +131,13 @@ class Guarded:
             async with asyncio.timeout(seconds_max):
                 return await self._ask(method, target, headers or {}, body, began)
         except TimeoutError:
-            raise NotReached(f"no answer within {seconds_max:g} s") from None
+            raise NotReached(f"no response within {seconds_max:g} s") from None
         except httpcore.TimeoutException:
             raise NotReached("it was too slow") from None
         except (httpcore.ConnectError, httpcore.ProxyError, ssl.SSLError, OSError) as error:
             raise NotReached(f"no connection: {_reason(error)}") from None
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            raise NotReached(f"it did not speak HTTP as it should ({type(error).__name__})") from None
+            raise NotReached(f"it violated the HTTP protocol ({type(error).__name__})") from None
 
     async def _ask(
         self, method: str, target: RequestTarget, headers: Mapping[str, str], body: bytes, began: float
@@ -152,8 +152,8 @@ class Guarded:
             retry_after = next((value for name, value in answer.headers if name.lower() == b"retry-after"), None)
             seconds = time.monotonic() - began
             await _drain(answer)
-        asked = None if retry_after is None else retry_after[:64].decode("ascii", "replace")
-        return Answer(status=answer.status, retry_after=asked, seconds=seconds)
+        retry_after_text = None if retry_after is None else retry_after[:64].decode("ascii", "replace")
+        return Answer(status=answer.status, retry_after=retry_after_text, seconds=seconds)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -241,7 +241,7 @@ def _pinned(rules: EgressRules, resolver: Resolver) -> httpcore.AsyncNetworkBack
             return [host]
 
         async def connect_unix_socket(self, path: str, timeout: float | None = None, socket_options: Any = None) -> Any:
-            raise Invalid("A socket of this machine may not be asked.", code="url_not_allowed")
+            raise Invalid("Requests to local sockets are not allowed.", code="url_not_allowed")
 
         async def sleep(self, seconds: float) -> None:
             await asyncio.sleep(seconds)

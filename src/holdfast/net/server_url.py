@@ -42,7 +42,7 @@ def require_secure_url(url: str) -> None:
     """Refuse to send a token over an unencrypted connection to another machine."""
     if not (url.lower().startswith("https://") or is_here(url)):
         raise InvalidSettings(
-            "A token goes over https, or to this machine.",
+            "A token may only be sent over https, or to this machine.",
             code="insecure_server",
             advice="Use the https:// URL of the server.",
         )

@@ -121,13 +121,15 @@ class _Server(uvicorn.Server):
         for listener in self.servers:
             listener.close()
         state = self.server_state
-        told: set[object] = set()
+        notified: set[object] = set()
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 while state.connections or state.tasks:
                     # Include connections that were accepted a moment ago.
-                    for connection in [one for one in state.connections if one not in told]:
-                        told.add(connection)
+                    for connection in [
+                        open_connection for open_connection in state.connections if open_connection not in notified
+                    ]:
+                        notified.add(connection)
                         connection.shutdown()
                     await asyncio.sleep(SHUTDOWN_LOOK_SECONDS)
         except TimeoutError:
@@ -174,7 +176,11 @@ async def listening(engine: Engine, *, clock: Callable[[], float] = time.monoton
             return
         internal = stack.enter_context(_bound(*settings.internal_address, "HOLDFAST_INTERNAL_PORT"))
         for workers_here, bound in ((False, public), (True, internal)):
-            offered = [one for one in ENDPOINTS if _is_for_all(one) or one.path.startswith(INTERNAL) == workers_here]
+            offered = [
+                endpoint
+                for endpoint in ENDPOINTS
+                if _is_for_all(endpoint) or endpoint.path.startswith(INTERNAL) == workers_here
+            ]
             await stack.enter_async_context(_offered(server_state, offered, bound))
         yield Addresses(url=_url(public), internal_url=_url(internal))
 
@@ -245,7 +251,7 @@ def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
         raise Unavailable(
             f"Cannot listen on {host}:{port}: {error.strerror or error}.",
             code="address_unavailable",
-            advice=f"Choose another {setting}, or stop what uses it.",
+            advice=f"Choose another {setting}, or stop the process that uses it.",
         ) from error
     with contextlib.closing(bound):
         yield bound

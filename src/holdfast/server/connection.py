@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
         """Send the reason and close the connection."""
         if self.transport.is_closing():
             return
-        refusal = self._refusal or Invalid(msg or "This is no request.", code="invalid_http")
+        refusal = self._refusal or Invalid(msg or "The request is malformed.", code="invalid_http")
         answer = problem(refusal)
         headers = {**HEADERS, **answer.headers, "connection": "close"}
         status = HTTPStatus(answer.status_code)
@@ -109,6 +109,10 @@ def let_go(connections: Iterable[Any], at: float, *, is_crowded: bool) -> None:
     """Abort connections that owe a request head for too long, or read nothing of a response."""
     overdue = at - (CROWDED_SECONDS if is_crowded else HEAD_SECONDS)
     unread = at - UNREAD_SECONDS
-    gone = [one for one in connections if 0 < one.waits_since < overdue or 0 < one.unread_since < unread]
-    for one in gone:
-        one.transport.abort()
+    gone = [
+        connection
+        for connection in connections
+        if 0 < connection.waits_since < overdue or 0 < connection.unread_since < unread
+    ]
+    for connection in gone:
+        connection.transport.abort()

@@ -104,7 +104,7 @@ class ApiRequest:
     async def require_valid_credentials(self) -> None:
         """Raise `Unauthorized` or `Forbidden` if the caller's credentials are no longer valid. For long responses."""
         if await self.server_state.authenticator.caller(self.request) != self.caller:
-            raise Unauthorized("This token is for something else by now.", advice="Ask again.")
+            raise Unauthorized("The permissions of this token have changed.", advice="Repeat the request.")
 
     async def has_valid_credentials(self) -> bool:
         """Return whether the caller's credentials are still valid. For streams."""
@@ -206,13 +206,13 @@ async def read_body(request: Request, kind: type[T], *, bytes_max: int) -> T:
     except TimeoutError:
         raise Invalid(f"The body took longer than {BODY_SECONDS_MAX:g} s.", code="body_too_slow") from None
     except ClientDisconnect:
-        raise Invalid("The caller left before its body was complete.", code="body_incomplete") from None
+        raise Invalid("The client disconnected before the body was complete.", code="body_incomplete") from None
     try:
         return msgspec.json.decode(bytes(parts), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The body cannot be used: {error}.", code="invalid_body") from error
     except RecursionError:
-        raise Invalid("The body is nested too deep.", code="payload_too_deep") from None
+        raise Invalid("The body is nested too deeply.", code="payload_too_deep") from None
 
 
 def _too_large(bytes_max: int) -> Invalid:

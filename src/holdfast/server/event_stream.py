@@ -25,49 +25,51 @@ ALIVE_PARTS = (0.8, 1.0)
 """Each stream uses a random share of it, so that streams opened together after a restart spread out."""
 
 
-async def events(asked: ApiRequest) -> Response:
+async def events(api_request: ApiRequest) -> Response:
     """Stream events after `Last-Event-ID` (or `?after=`), else from now on; `?after=0:0` begins at the start."""
-    header = asked.request.headers.get("last-event-id")
-    given = header if header is not None else asked.request.query_params.get("after")
-    asked.server_state.streams.require_stream(asked.caller)
+    header = api_request.request.headers.get("last-event-id")
+    cursor_text = header if header is not None else api_request.request.query_params.get("after")
+    api_request.server_state.streams.require_stream(api_request.caller)
     return StreamingResponse(
-        _stream(asked, _cursor(given) if given else None),
+        _stream(api_request, _cursor(cursor_text) if cursor_text else None),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
-def _cursor(given: str) -> str:
+def _cursor(cursor_text: str) -> str:
     """Return the id of an event as a cursor that the database can read."""
-    xid, seq, _ = cursor_of(given)
+    xid, seq, _ = cursor_of(cursor_text)
     if int(xid) >= 2**64 or seq >= 2**63:
-        raise Invalid(f"{given[:80]!r} is not the id of an event.", code="invalid_cursor", advice="Leave it out.")
-    return given
+        raise Invalid(f"{cursor_text[:80]!r} is not the id of an event.", code="invalid_cursor", advice="Omit it.")
+    return cursor_text
 
 
-async def _stream(asked: ApiRequest, given: str | None) -> AsyncIterator[bytes]:
-    closing, asked_at = asked.server_state.closing, time.monotonic()
+async def _stream(api_request: ApiRequest, cursor_text: str | None) -> AsyncIterator[bytes]:
+    closing, asked_at = api_request.server_state.closing, time.monotonic()
     alive_seconds = ALIVE_SECONDS * random.uniform(*ALIVE_PARTS)
     async with AsyncExitStack() as stack:
-        stack.enter_context(asked.server_state.streams.stream(asked.caller))
-        follower = await stack.enter_async_context(asked.server_state.tail.following(asked.caller.tenant_id))
-        cursor = follower.cursor if given is None else given
+        stack.enter_context(api_request.server_state.streams.stream(api_request.caller))
+        follower = await stack.enter_async_context(
+            api_request.server_state.tail.following(api_request.caller.tenant_id)
+        )
+        cursor = follower.cursor if cursor_text is None else cursor_text
         yield b": connected\n\n"
         while not closing.is_set():
             if time.monotonic() - asked_at > alive_seconds:
-                if not await asked.has_valid_credentials():
+                if not await api_request.has_valid_credentials():
                     return
                 asked_at = time.monotonic()
             changed = follower.changed
-            page, told = follower.page, b""
+            page, encoded = follower.page, b""
             if page.start == cursor:
-                told, cursor = page.told, page.end
+                encoded, cursor = page.encoded, page.end
             elif cursor != follower.cursor:
                 page = await follower.read(cursor)
-                told, cursor = page.told, follower.joined(page)
-            if told:
-                yield told
-            if told or follower.is_ahead(cursor):
+                encoded, cursor = page.encoded, follower.joined(page)
+            if encoded:
+                yield encoded
+            if encoded or follower.is_ahead(cursor):
                 continue
             try:
                 async with asyncio.timeout(alive_seconds):

@@ -31,7 +31,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
     """
 
     start: str
-    told: bytes
+    encoded: bytes
     end: str
     looked: str
     is_all: bool = True
@@ -60,8 +60,8 @@ class Follower:
         if found.events:
             xid, seq, _ = cursor_of(found.events[-1].cursor)
             end = f"{xid}:{seq}"
-        places = await contexts_of(self._engine.database, found.events)
-        lines = b"".join(map(told, found.events, places))
+        contexts = await contexts_of(self._engine.database, found.events)
+        lines = b"".join(map(encoded, found.events, contexts))
         return EncodedPage(cursor, lines, end, found.cursor, found.is_all)
 
     async def follow(self) -> None:
@@ -69,17 +69,17 @@ class Follower:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                while not await self.look():
+                while not await self.poll():
                     pass
                 outage.answered("event stream")
             except ANY_DB_ERROR as error:
                 outage.failed("event stream", error)
 
-    async def look(self) -> bool:
+    async def poll(self) -> bool:
         """Publish new events to the readers; return whether these were all."""
         page = await self.read(self.looked)
         self.looked = page.looked
-        if page.told:
+        if page.encoded:
             # For a reader at the cursor, the events skipped since then contained nothing of its tenant.
             self.page, self.cursor = msgspec.structs.replace(page, start=self.cursor), page.end
             self.wake()
@@ -90,7 +90,7 @@ class Follower:
 
         It joins the follower's position where that neither misses nor repeats an event.
         """
-        if page.told:
+        if page.encoded:
             return page.end
         if self.is_ahead(page.looked):
             return page.looked
@@ -139,16 +139,16 @@ class EventTail:
             follower.wake()
 
 
-def told(event: Event, place: EventContext) -> bytes:
+def encoded(event: Event, context: EventContext) -> bytes:
     """Encode an event as a server-sent event."""
     data = {
         "at": event.at,
         "kind": event.kind,
         "task_id": event.task_id or None,
         "attempt": event.attempt if event.task_id else None,
-        "action": place.action,
-        "queue": place.queue,
-        "run_id": place.run_id,
+        "action": context.action,
+        "queue": context.queue,
+        "run_id": context.run_id,
         "detail": event.detail,
     }
     head = f"id: {event.cursor}\nevent: {event.kind}\ndata: ".encode()

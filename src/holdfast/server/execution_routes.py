@@ -18,18 +18,18 @@ from holdfast.server.auth.caller import Access
 from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 from holdfast.server.operation_routes import KEY_HEADER, decode
 
-UNREADABLE = "The store of executions cannot be read."
+UNREADABLE = "The executions cannot be read."
 
 
-async def retry(asked: ApiRequest) -> Response:
+async def retry(api_request: ApiRequest) -> Response:
     """Run a failed execution again."""
-    given = await decode(retry_task, asked)
-    assert isinstance(given, SteerTask)
-    key = asked.request.headers.get(KEY_HEADER)
+    steer = await decode(retry_task, api_request)
+    assert isinstance(steer, SteerTask)
+    key = api_request.request.headers.get(KEY_HEADER)
     try:
-        with asked.client() as client:
-            request, once = with_key(retry_task, given, key, client.engine.tenant_id)
-            found = await perform(retry_task, OperationContext(client, asked.caller.actor, once), request)
+        with api_request.client() as client:
+            request, once = with_key(retry_task, steer, key, client.engine.tenant_id)
+            found = await perform(retry_task, OperationContext(client, api_request.caller.actor, once), request)
     except NotFound as error:
         raise NotFound(error.detail, code="execution_not_found", advice=error.advice) from error
     return reply(RetriedExecution(task_id=found.task_id, attempt=found.attempt, status=found.status), retry_task.status)

@@ -8,7 +8,7 @@ from holdfast.server.auth.caller import Access
 from holdfast.server.endpoint import ApiRequest, Endpoint, reply
 
 
-async def healthz(_asked: ApiRequest) -> Response:
+async def healthz(_api_request: ApiRequest) -> Response:
     """Report that this process answers."""
     return reply({"status": "ok"})
 

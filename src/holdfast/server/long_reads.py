@@ -22,9 +22,9 @@ class LongReads:
         """Count one long read while the block runs; raise `TooMany` if the limit is reached."""
         if self._count >= LONG_READS_MAX:
             raise TooMany(
-                f"This server makes {LONG_READS_MAX} checks like this at once, and they are under way.",
+                f"This server already runs {LONG_READS_MAX} checks of this kind, the maximum.",
                 code="too_many_long_reads",
-                advice="Try again when one of them is done.",
+                advice="Try again when one of them has ended.",
                 retry_after_seconds=RETRY_SECONDS,
             )
         self._count += 1

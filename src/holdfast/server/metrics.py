@@ -46,11 +46,11 @@ async def metrics(request: ApiRequest) -> Response:
     began = time.monotonic()
     server_state = request.server_state
     measured = await server_state.measure.read(request.engine.database, request.caller.tenant_id)
-    told = [
+    output = [
         *of_work(measured),
         *of_process(request.engine.database.use, server_state.lag.seconds, time.monotonic() - began),
     ]
-    return Response(page(told), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
+    return Response(page(output), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"})
 
 
 def of_work(measured: Measured) -> Iterator[Metric]:
@@ -63,46 +63,48 @@ def of_work(measured: Measured) -> Iterator[Metric]:
     yield Metric(
         "holdfast_queue_depth",
         gauge,
-        "Tasks that wait in a queue, those not yet due included, counted to a bound.",
+        "Tasks that wait in a queue, including those not yet due, counted up to a bound.",
         per_queue("queued"),
     )
     yield Metric(
         "holdfast_queue_partial",
         gauge,
-        "1 where more tasks wait in a queue than were counted.",
+        "1 if more tasks wait in a queue than were counted.",
         [({"queue": view.name}, "queued" in view.partial) for view in measured.queues],
     )
-    yield Metric("holdfast_queue_running", gauge, "Tasks of a queue that run.", per_queue("running"))
+    yield Metric("holdfast_queue_running", gauge, "Running tasks of a queue.", per_queue("running"))
     yield Metric("holdfast_queue_retrying", gauge, "Tasks of a queue that wait for a retry.", per_queue("retrying"))
     yield Metric("holdfast_queue_delayed", gauge, "Tasks of a queue that are not due yet.", per_queue("delayed"))
     yield Metric(
         "holdfast_queue_oldest_seconds", gauge, "Age of the task that is next in a queue.", per_queue("oldest_seconds")
     )
-    yield Metric("holdfast_queue_paused", gauge, "1 where a queue is paused.", per_queue("paused"))
+    yield Metric("holdfast_queue_paused", gauge, "1 if a queue is paused.", per_queue("paused"))
     yield Metric("holdfast_queue_workers", gauge, "Active workers that serve a queue.", per_queue("workers"))
     states = measured.workers
-    yield Metric("holdfast_workers", gauge, "Workers present.", [({"state": s.state}, s.workers) for s in states])
-    yield Metric("holdfast_worker_slots", gauge, "Their slots.", [({"state": s.state}, s.slots) for s in states])
+    yield Metric("holdfast_workers", gauge, "Present workers.", [({"state": s.state}, s.workers) for s in states])
+    yield Metric(
+        "holdfast_worker_slots", gauge, "Slots of the present workers.", [({"state": s.state}, s.slots) for s in states]
+    )
     yield Metric(
         "holdfast_workers_unhealthy",
         gauge,
-        "Workers present whose probes fail.",
+        "Present workers whose probes fail.",
         [({}, sum(s.unhealthy for s in states))],
     )
     yield Metric(
         "holdfast_attempts_total",
         "counter",
-        "Attempts that ended, since this process was first asked.",
+        "Attempts that ended, since the first scrape of this process.",
         [({"outcome": outcome}, measured.events.get(kind, 0)) for outcome, kind in ENDINGS.items()],
     )
     yield Metric(
         "holdfast_events_total",
         "counter",
-        "Events, since this process was first asked.",
+        "Events, since the first scrape of this process.",
         [({"kind": kind}, measured.events.get(kind, 0)) for kind in sorted(KINDS)],
     )
     yield Metric(
-        "holdfast_metrics_behind", gauge, "1 while events are still to be counted.", [({}, measured.is_behind)]
+        "holdfast_metrics_behind", gauge, "1 while some events are not counted yet.", [({}, measured.is_behind)]
     )
 
 
@@ -113,9 +115,9 @@ def of_process(use: PoolUse, lag_seconds: float, read_seconds: float) -> Iterato
     yield Metric(
         "holdfast_pool_connections", gauge, "Connections of this process, and callers that wait for one.", pool
     )
-    yield Metric("holdfast_pool_size", gauge, "The most connections this process takes.", [({}, use.size)])
-    yield Metric("holdfast_loop_lag_seconds", gauge, "The longest delay of the event loop lately.", [({}, lag_seconds)])
-    yield Metric("holdfast_metrics_read_seconds", gauge, "How long these figures took to read.", [({}, read_seconds)])
+    yield Metric("holdfast_pool_size", gauge, "Maximum number of connections of this process.", [({}, use.size)])
+    yield Metric("holdfast_loop_lag_seconds", gauge, "Longest recent delay of the event loop.", [({}, lag_seconds)])
+    yield Metric("holdfast_metrics_read_seconds", gauge, "Time taken to read these metrics.", [({}, read_seconds)])
 
 
 def page(metrics: Iterable[Metric]) -> str:

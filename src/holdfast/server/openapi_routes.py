@@ -14,7 +14,7 @@ from holdfast.server.endpoint import ApiRequest, Endpoint
 from holdfast.server.worker_api.openapi import contract
 
 
-async def openapi(_asked: ApiRequest) -> Response:
+async def openapi(_api_request: ApiRequest) -> Response:
     """Return every operation with its types."""
     return Response(_encoded(), media_type="application/json")
 
@@ -24,7 +24,7 @@ def _encoded() -> bytes:
     return msgspec.json.encode(document())
 
 
-async def worker_openapi(_asked: ApiRequest) -> Response:
+async def worker_openapi(_api_request: ApiRequest) -> Response:
     """Return every call of the worker contract with its types."""
     return Response(_contract(), media_type="application/json")
 
@@ -34,7 +34,7 @@ def _contract() -> bytes:
     return msgspec.json.encode(contract())
 
 
-async def front(_asked: ApiRequest) -> Response:
+async def front(_api_request: ApiRequest) -> Response:
     """Return links for people who open the server's address."""
     return Response(_FRONT, media_type="application/json")
 

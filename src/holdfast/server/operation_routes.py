@@ -24,52 +24,52 @@ KEY_HEADER = "idempotency-key"
 def endpoint(operation: Operation[Any, Any]) -> Endpoint:
     """Return the endpoint of an operation."""
 
-    async def answer(asked: ApiRequest) -> Response:
-        request = await decode(operation, asked)
-        key = asked.request.headers.get(KEY_HEADER)
+    async def answer(api_request: ApiRequest) -> Response:
+        request = await decode(operation, api_request)
+        key = api_request.request.headers.get(KEY_HEADER)
         with (
-            asked.server_state.long_reads.one() if operation.is_long else nullcontext(),
-            _client(operation, asked) as client,
+            api_request.server_state.long_reads.one() if operation.is_long else nullcontext(),
+            _client(operation, api_request) as client,
         ):
             request, once = with_key(operation, request, key, client.engine.tenant_id)
-            doing = perform(operation, OperationContext(client, asked.caller.actor, once), request)
+            doing = perform(operation, OperationContext(client, api_request.caller.actor, once), request)
             if operation.in_vain is not None:
-                doing = until_disconnect_or_close(asked, doing, operation.in_vain(request))
+                doing = until_disconnect_or_close(api_request, doing, operation.in_vain(request))
             found = await doing
         return reply(found, operation.status)
 
     return Endpoint(method=operation.method, path=operation.path, access=operation.access, handler=answer)
 
 
-def _client(operation: Operation[Any, Any], asked: ApiRequest) -> AbstractContextManager[Client]:
+def _client(operation: Operation[Any, Any], api_request: ApiRequest) -> AbstractContextManager[Client]:
     """Return the client to use: for the caller's tenant, or for the whole installation.
 
     Only callers of the default tenant may use installation-wide operations.
     """
     if not operation.is_whole:
-        return asked.client()
-    if asked.caller.tenant_id != DEFAULT_TENANT_ID:
+        return api_request.client()
+    if api_request.caller.tenant_id != DEFAULT_TENANT_ID:
         raise Forbidden(
-            "This is about the whole installation.",
+            "This operation affects the whole installation.",
             code="installation_only",
-            advice="Ask somebody of the default tenant.",
+            advice="Ask an administrator of the default tenant.",
         )
-    return nullcontext(asked.server_state.client)
+    return nullcontext(api_request.server_state.client)
 
 
-async def decode(operation: Operation[Any, Any], asked: ApiRequest) -> Request:
+async def decode(operation: Operation[Any, Any], api_request: ApiRequest) -> Request:
     """Decode the request into the operation's type; raise `Invalid` for anything else."""
-    given = await _body(operation, asked) if operation.has_body else _query(operation, asked)
-    if taken := sorted(set(given) & set(operation.path_fields)):
-        raise Invalid(f"The path says {', '.join(taken)} already.", code=_code(operation))
+    values_by_field = await _body(operation, api_request) if operation.has_body else _query(operation, api_request)
+    if taken := sorted(set(values_by_field) & set(operation.path_fields)):
+        raise Invalid(f"The path already sets {', '.join(taken)}.", code=_code(operation))
     kinds = get_type_hints(operation.request)
     try:
         # Path values are text; values of a body have their own types.
         named = {
-            name: msgspec.convert(asked.request.path_params[name], kinds[name], strict=False)
+            name: msgspec.convert(api_request.request.path_params[name], kinds[name], strict=False)
             for name in operation.path_fields
         }
-        found = msgspec.convert(given | named, operation.request, strict=operation.has_body)
+        found = msgspec.convert(values_by_field | named, operation.request, strict=operation.has_body)
     except msgspec.ValidationError as error:
         fields = ", ".join(operation.other_fields) or "nothing"
         raise Invalid(
@@ -83,28 +83,28 @@ def _code(operation: Operation[Any, Any]) -> str:
     return "invalid_body" if operation.has_body else "invalid_query"
 
 
-async def _body(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, Any]:
+async def _body(operation: Operation[Any, Any], api_request: ApiRequest) -> dict[str, Any]:
     """Return the fields of the body; empty without one."""
-    headers = asked.request.headers
-    if asked.request.query_params:
-        raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Leave out the query.")
+    headers = api_request.request.headers
+    if api_request.request.query_params:
+        raise Invalid("A POST takes its fields in the body.", code="invalid_query", advice="Remove the query string.")
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return {}
-    one_bytes_max = asked.engine.settings.limits.input_bytes_max + 64 * 1024
+    one_bytes_max = api_request.engine.settings.limits.input_bytes_max + 64 * 1024
     bytes_max = (max if operation.is_bulk else min)(operation.body_bytes_max, one_bytes_max)
-    return await asked.body(dict[str, Any], bytes_max=bytes_max)
+    return await api_request.body(dict[str, Any], bytes_max=bytes_max)
 
 
-def _query(operation: Operation[Any, Any], asked: ApiRequest) -> dict[str, Any]:
+def _query(operation: Operation[Any, Any], api_request: ApiRequest) -> dict[str, Any]:
     """Return the fields of the query; only list fields may be repeated."""
-    query, lists = asked.request.query_params, operation.list_fields()
-    given: dict[str, Any] = {}
+    query, lists = api_request.request.query_params, operation.list_fields()
+    values_by_field: dict[str, Any] = {}
     for name in query:
         values = query.getlist(name)
         if name not in lists and len(values) > 1:
             raise Invalid(f"{name[:80]} is given {len(values)} times.", code="invalid_query")
-        given[name] = values if name in lists else values[0]
-    return given
+        values_by_field[name] = values if name in lists else values[0]
+    return values_by_field
 
 
 ENDPOINTS = tuple(endpoint(operation) for operation in OPERATIONS)

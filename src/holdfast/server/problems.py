@@ -124,27 +124,29 @@ async def on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         allowed = ", ".join(sorted(methods_of(request)))
         refusal = Invalid(
-            f"This path does not know {request.method}.", code="method_not_allowed", advice=f"It knows {allowed}."
+            f"This path does not support {request.method}.", code="method_not_allowed", advice=f"It supports {allowed}."
         )
         response = problem(refusal)
         response.headers["allow"] = allowed
         return response
-    return problem(NotFound("There is nothing at this path.", code="path_not_found"))
+    return problem(NotFound("There is no resource at this path.", code="path_not_found"))
 
 
 def methods_of(request: Request) -> set[str]:
     """Return every method that some route has for the path of a request."""
     found: set[str] = set()
-    for one in request.app.routes:
-        if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE:
-            found |= one.methods or set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
     return found
 
 
 async def on_surprise(request: Request, error: Exception) -> Response:
     """Handle an unexpected error, which is a bug."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(HoldfastError("Something went wrong here.", code="internal_error", advice="See the server's log."))
+    return problem(
+        HoldfastError("The server failed to handle the request.", code="internal_error", advice="See the server's log.")
+    )
 
 
 HANDLERS: dict[Any, Any] = {

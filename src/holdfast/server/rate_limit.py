@@ -77,7 +77,7 @@ class RateLimiter:
 def _require(wait_seconds: float, whose: str) -> None:
     if wait_seconds:
         raise TooMany(
-            f"There are too many requests from {whose}.",
-            advice="Wait, and ask for more at once: lists come in pages of up to 10000.",
+            f"Too many requests from {whose}.",
+            advice="Wait, and request larger pages: a page of a list has up to 10000 rows.",
             retry_after_seconds=math.ceil(wait_seconds),
         )

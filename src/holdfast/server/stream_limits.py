@@ -70,8 +70,8 @@ def _key(caller: Caller) -> Hashable:
 
 def _too_many(whose: str, most: int) -> TooMany:
     return TooMany(
-        f"There are {most} streams and waits of {whose} open on this server, and no more may be.",
+        f"The maximum of {most} event streams and long polls of {whose} is open on this server.",
         code="too_many_streams",
-        advice="Close some, or let one reader tell the others.",
+        advice="Close some, or share one stream between readers.",
         retry_after_seconds=RETRY_SECONDS,
     )

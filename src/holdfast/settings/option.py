@@ -67,7 +67,7 @@ class Option:
         if self.choices and parsed not in self.choices and not self._is_reference(parsed):
             raise self._refusal(value, f"it must be {' or '.join(self._accepted)}", source=source)
         if isinstance(parsed, int | float) and not self.lowest <= parsed <= self.highest:
-            raise self._refusal(value, f"it must lie in {self.bounds}", source=source)
+            raise self._refusal(value, f"it must be in the range {self.bounds}", source=source)
         return parsed
 
     @property

@@ -19,14 +19,18 @@ _MEBIBYTE = 1024 * 1024
 class WorkerSettings:
     """How workers claim tasks, renew leases and stop."""
 
-    lease_seconds: float = setting(10.0, "How long a claim holds without a heartbeat.", lowest=0.3, highest=3600)
+    lease_seconds: float = setting(10.0, "How long a lease lasts without a heartbeat.", lowest=0.3, highest=3600)
     heartbeat_seconds: float = setting(
-        3.0, "How often leases are extended; at most a third of lease_seconds.", lowest=0.1, highest=1200
+        3.0, "Interval between lease renewals; at most a third of lease_seconds.", lowest=0.1, highest=1200
     )
-    slots: int = setting(100, "Attempts one worker process runs at once.", lowest=1, highest=100_000)
+    slots: int = setting(100, "Attempts that one worker process runs concurrently.", lowest=1, highest=100_000)
     processes: int = setting(1, "Worker processes under one parent.", lowest=1, highest=1024)
-    poll_seconds: float = setting(1.0, "The longest wait for work when no wake-up arrives.", lowest=0.01, highest=300)
-    shutdown_seconds: float = setting(30.0, "How long a stopping worker lets attempts finish.", highest=86400)
+    poll_seconds: float = setting(
+        1.0, "Maximum interval between polls for work when no wake-up arrives.", lowest=0.01, highest=300
+    )
+    shutdown_seconds: float = setting(
+        30.0, "How long a stopping worker waits for its attempts to finish.", highest=86400
+    )
     cancel_grace_seconds: float = setting(
         10.0, "How long a canceled or timed-out attempt may clean up before it is forced.", highest=86400
     )
@@ -36,12 +40,10 @@ class WorkerSettings:
         lowest=1,
         highest=86400,
     )
-    probe_url: str | None = setting(
-        None, "URL of this worker that the server asks now and then whether it is well.", kind=str
-    )
+    probe_url: str | None = setting(None, "Health-check URL of this worker, which servers probe.", kind=str)
     timeout_seconds: float | None = setting(
         None,
-        "The execution limit of actions that set none; without it they may run for ever.",
+        "Execution timeout of actions that set none. Unset: no timeout.",
         kind=float,
         lowest=0.001,
         highest=10 * 365 * _DAY_SECONDS,
@@ -52,15 +54,15 @@ class WorkerSettings:
 class LoopSettings:
     """How often the repair passes run, and how long history is kept."""
 
-    reap_seconds: float = setting(1.0, "Pause between passes over expired leases.", lowest=0.01, highest=3600)
+    reap_seconds: float = setting(1.0, "Interval between passes over expired leases.", lowest=0.01, highest=3600)
     reconcile_seconds: float = setting(
-        0.5, "Pause between passes over due retries and delayed tasks.", lowest=0.01, highest=3600
+        0.5, "Interval between passes over due retries and delayed tasks.", lowest=0.01, highest=3600
     )
     sweep_seconds: float = setting(
-        1.0, "Pause between passes over dead letters and campaigns.", lowest=0.01, highest=3600
+        1.0, "Interval between passes over dead letters and campaigns.", lowest=0.01, highest=3600
     )
-    schedule_seconds: float = setting(1.0, "Pause between passes over schedules.", lowest=0.01, highest=3600)
-    vacuum_seconds: float = setting(1.0, "Pause between vacuums of the live table.", lowest=0.1, highest=86400)
+    schedule_seconds: float = setting(1.0, "Interval between passes over schedules.", lowest=0.01, highest=3600)
+    vacuum_seconds: float = setting(1.0, "Interval between vacuums of the live table.", lowest=0.1, highest=86400)
     retention_days: float = setting(30.0, "How long completed work is kept.", lowest=0.01, highest=36500)
 
 
@@ -83,23 +85,23 @@ class RetrySettings:
         flat_name="retry_unclassified",
     )
     base_backoff_secs: float = setting(
-        1.0, "Pause before the first retry.", highest=30 * _DAY_SECONDS, flat_name="retry_base_backoff_secs"
+        1.0, "Backoff before the first retry.", highest=30 * _DAY_SECONDS, flat_name="retry_base_backoff_secs"
     )
     max_backoff_secs: float = setting(
         300.0,
-        "The longest pause, before jitter.",
+        "Maximum backoff, before jitter.",
         highest=30 * _DAY_SECONDS,
         flat_name="retry_max_backoff_secs",
     )
     backoff_multiplier: float = setting(
         2.0,
-        "Growth of the pause from retry to retry.",
+        "Factor by which the backoff grows with each retry.",
         lowest=1,
         highest=1000,
         flat_name="retry_backoff_multiplier",
     )
     jitter_factor: float = setting(
-        0.2, "Random spread of the pause, as a part of it.", highest=0.999, flat_name="retry_jitter_factor"
+        0.2, "Random spread of the backoff, as a fraction of it.", highest=0.999, flat_name="retry_jitter_factor"
     )
 
 
@@ -107,8 +109,12 @@ class RetrySettings:
 class LimitSettings:
     """The largest accepted inputs and outputs."""
 
-    input_bytes_max: int = setting(_MEBIBYTE, "Encoded input of one task.", lowest=1, highest=256 * _MEBIBYTE)
-    output_bytes_max: int = setting(8 * _MEBIBYTE, "Encoded output of one task.", lowest=1, highest=256 * _MEBIBYTE)
+    input_bytes_max: int = setting(
+        _MEBIBYTE, "Maximum size of the encoded input of a task.", lowest=1, highest=256 * _MEBIBYTE
+    )
+    output_bytes_max: int = setting(
+        8 * _MEBIBYTE, "Maximum size of the encoded output of a task.", lowest=1, highest=256 * _MEBIBYTE
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,21 +123,21 @@ class WakeSettings:
 
     over: str = setting(
         POSTGRES,
-        "What carries wake-ups to workers; all but postgres also need `holdfast wake on`, once.",
+        "Carrier of wake-ups to workers. Every carrier except postgres also needs `holdfast wake on`, once.",
         choices=(POSTGRES, SQS, REDIS),
         takes_reference=True,
         flat_name="wake",
     )
     address: str | None = setting(
         None,
-        "Where a carrier of your own is, as its factory understands it.",
+        "Address of a custom carrier, passed to its factory.",
         kind=str,
         is_secret=True,
         flat_name="wake_address",
     )
     redis_url: str | None = setting(
         None,
-        "Redis for wake-ups.",
+        "URL of the Redis server for wake-ups.",
         kind=str,
         is_secret=True,
         aliases=("REDIS_URL", "TASK_TRACKING_REDIS_URL"),
@@ -140,10 +146,10 @@ class WakeSettings:
         "holdfast", "Prefix of Redis keys; the stream is PREFIX:wake.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
     )
     sqs_queue_url: str | None = setting(
-        None, "SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
+        None, "URL of the URL of the SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
     )
     sqs_dead_letter_url: str | None = setting(
-        None, "The dead-letter queue of that queue: hints there are sent again while their task waits.", kind=str
+        None, "URL of the dead-letter queue of that queue. Hints in it are sent again while their task waits.", kind=str
     )
     visibility_seconds: float = setting(
         30.0,
@@ -152,10 +158,13 @@ class WakeSettings:
         highest=43200,
     )
     hints_max: int = setting(
-        100, "Outstanding hints per queue; `holdfast wake on` stores it.", lowest=1, highest=100_000
+        100, "Maximum outstanding hints per queue. `holdfast wake on` stores the value.", lowest=1, highest=100_000
     )
     resend_seconds: float = setting(
-        30.0, "When a hint is sent again while its task still waits; doubled each time.", lowest=0.05, highest=86400
+        30.0,
+        "Delay before a hint is sent again while its task still waits. It doubles each time.",
+        lowest=0.05,
+        highest=86400,
     )
 
 
@@ -166,30 +175,31 @@ class HttpSettings:
     """
 
     peer_requests_per_second: float = setting(
-        500.0, "Requests from one address without a known caller, on average.", lowest=0.1, highest=1e6
+        500.0, "Sustained rate of unauthenticated requests from one address.", lowest=0.1, highest=1e6
     )
     peer_requests_burst: int = setting(
-        1000, "Requests from one address without a known caller at once.", lowest=1, highest=1_000_000
+        1000, "Burst of unauthenticated requests from one address.", lowest=1, highest=1_000_000
     )
-    caller_requests_per_second: float = setting(200.0, "Requests of one caller, on average.", lowest=0.1, highest=1e6)
-    caller_requests_burst: int = setting(400, "Requests of one caller at once.", lowest=1, highest=1_000_000)
-    tenant_requests_per_second: float = setting(500.0, "Requests of one tenant, on average.", lowest=0.1, highest=1e6)
-    tenant_requests_burst: int = setting(1000, "Requests of one tenant at once.", lowest=1, highest=1_000_000)
+    caller_requests_per_second: float = setting(200.0, "Sustained request rate of one caller.", lowest=0.1, highest=1e6)
+    caller_requests_burst: int = setting(400, "Burst of requests of one caller.", lowest=1, highest=1_000_000)
+    tenant_requests_per_second: float = setting(500.0, "Sustained request rate of one tenant.", lowest=0.1, highest=1e6)
+    tenant_requests_burst: int = setting(1000, "Burst of requests of one tenant.", lowest=1, highest=1_000_000)
     caller_streams_max: int = setting(
         1024,
-        "Streams of events and waits for an end that one caller may have open on one server.",
+        "Event streams and long polls for an end that one caller may have open on one server.",
         lowest=1,
         highest=1_000_000,
     )
     tenant_streams_max: int = setting(
         3072,
-        "Streams of events and answers held back that one tenant may have on one server, which takes 4096 connections.",
+        "Event streams and long polls that one tenant may have open on one server. A server accepts 4096 connections.",
         lowest=1,
         highest=1_000_000,
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),
-        "Addresses and networks of proxies whose `X-Forwarded-For` says whose address is counted, comma-separated.",
+        "Addresses and networks of trusted proxies, comma-separated. Rate limits use the client address in "
+        "their `X-Forwarded-For`.",
     )
 
 
@@ -199,20 +209,22 @@ class AuthSettings:
 
     google_client_ids: tuple[str, ...] = setting(
         (),
-        "Accepted audiences of Google ID tokens, comma-separated. Setting it lets members sign in with Google.",
+        "Accepted audiences of Google ID tokens, comma-separated. Setting it enables sign-in with Google for members.",
         aliases=("TASK_DASHBOARD_GOOGLE_CLIENT_IDS",),
     )
-    google_jwks_url: str = setting("https://www.googleapis.com/oauth2/v3/certs", "Where Google's keys are.")
+    google_jwks_url: str = setting("https://www.googleapis.com/oauth2/v3/certs", "URL of Google's signing keys.")
     oidc_issuer: str | None = setting(
-        None, "Another issuer of ID tokens, exactly as its tokens say it in `iss`.", kind=str
+        None, "Another issuer of ID tokens, exactly as in the `iss` claim of its tokens.", kind=str
     )
     oidc_audiences: tuple[str, ...] = setting((), "Accepted audiences of its ID tokens, comma-separated.")
-    oidc_jwks_url: str | None = setting(None, "Where its keys are, the `jwks_uri` of its discovery document.", kind=str)
+    oidc_jwks_url: str | None = setting(
+        None, "URL of its signing keys: the `jwks_uri` of its discovery document.", kind=str
+    )
     oidc_hd: tuple[str, ...] = setting(
-        (), "Hosted domains (`hd`) people must belong to, comma-separated; without it only membership counts."
+        (), "Hosted domains (`hd`) whose members may sign in, comma-separated. Unset: only membership is checked."
     )
     token_cache_seconds: float = setting(
-        5.0, "How long a verified token is believed before it is looked up again.", highest=60
+        5.0, "How long a verified token is cached before it is looked up again.", highest=60
     )
 
 
@@ -222,13 +234,15 @@ class EgressSettings:
 
     allow: tuple[str, ...] = setting(
         (),
-        "Networks, addresses and host names that may be asked although they are not public, comma-separated.",
+        "Non-public networks, addresses and host names that outgoing requests may reach, comma-separated.",
         flat_name="egress_allow",
     )
-    ports: str = setting("80,443,8080,8443", "Ports that may be asked; `*` opens every one.", flat_name="egress_ports")
+    ports: str = setting(
+        "80,443,8080,8443", "Ports that outgoing requests may use; `*` allows every port.", flat_name="egress_ports"
+    )
     proxy: str | None = setting(
         None,
-        "Proxy that all such requests go through; it resolves names, so it must refuse inner addresses itself.",
+        "Proxy for all such requests. The proxy resolves host names, so it must refuse private addresses itself.",
         kind=str,
         is_secret=True,
         flat_name="egress_proxy",
@@ -240,32 +254,32 @@ class WebhookSettings:
     """How events are delivered, and workers probed."""
 
     timeout_seconds: float = setting(
-        10.0, "How long a receiver may take to answer.", lowest=0.05, highest=25, flat_name="webhook_timeout_seconds"
+        10.0, "Timeout for the response of a receiver.", lowest=0.05, highest=25, flat_name="webhook_timeout_seconds"
     )
     failures_max: int = setting(
         20,
-        "Failed deliveries of one event in a row that pause its webhook.",
+        "Consecutive failed deliveries of one event after which its webhook is paused.",
         lowest=1,
         highest=10_000,
         flat_name="webhook_failures_max",
     )
     look_seconds: float = setting(
-        1.0, "Pause between looks for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
+        1.0, "Interval between polls for new events.", lowest=0.01, highest=3600, flat_name="webhook_look_seconds"
     )
     reporters: tuple[str, ...] = setting(
         (),
-        "Reporters `module:factory` that webhooks may name, comma-separated; ENV local allows any.",
+        "Reporters (`module:factory`) that webhooks may name, comma-separated. With ENV=local, any.",
         flat_name="reporters",
     )
     probe_seconds: float = setting(
-        5.0, "Pause between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
+        5.0, "Interval between probes of one worker.", lowest=0.05, highest=3600, flat_name="probe_seconds"
     )
     probe_timeout_seconds: float = setting(
-        2.0, "How long a probe waits.", lowest=0.05, highest=25, flat_name="probe_timeout_seconds"
+        2.0, "Timeout of a probe.", lowest=0.05, highest=25, flat_name="probe_timeout_seconds"
     )
     probe_failures_max: int = setting(
         3,
-        "Failed probes in a row after which a worker counts as unhealthy.",
+        "Consecutive failed probes after which a worker counts as unhealthy.",
         lowest=1,
         highest=1000,
         flat_name="probe_failures_max",
@@ -277,25 +291,29 @@ class LaunchSettings:
     """How workers are launched for actions with a launcher; the profiles are in docs/launchers.md."""
 
     slots: int = setting(
-        10, "Launched workers at once, of profiles that do not say.", lowest=1, highest=10_000, flat_name="launch_slots"
+        10,
+        "Concurrent launched workers of a profile that does not set `slots`.",
+        lowest=1,
+        highest=10_000,
+        flat_name="launch_slots",
     )
     poll_seconds: float = setting(
         1.0,
-        "The longest wait before queued work is launched.",
+        "Maximum delay before a worker is launched for queued work.",
         lowest=0.05,
         highest=300,
         flat_name="launch_poll_seconds",
     )
     describe_seconds: float = setting(
         10.0,
-        "How often the platform is asked about a worker that has not attached.",
+        "Interval between checks with the platform for a worker that has not attached.",
         lowest=0.1,
         highest=3600,
         flat_name="launch_describe_seconds",
     )
     factories: tuple[str, ...] = setting(
         (),
-        "Launchers `module:factory` that actions may name, comma-separated; ENV local allows any.",
+        "Launchers (`module:factory`) that actions may name, comma-separated. With ENV=local, any.",
         flat_name="launch_factories",
     )
 
@@ -305,7 +323,10 @@ class LogSettings:
     """What Holdfast's commands log to stderr, and how. An app that sets up logging itself keeps its own set-up."""
 
     level: str = setting(
-        "info", "The lowest level that is logged.", choices=("debug", "info", "warning", "error"), flat_name="log_level"
+        "info",
+        "Minimum level of logged messages.",
+        choices=("debug", "info", "warning", "error"),
+        flat_name="log_level",
     )
     format: str = setting(
         TEXT,

@@ -88,8 +88,8 @@ def from_arguments(options: Iterable[Option], arguments: Mapping[str, object]) -
     for name in arguments:
         if name not in by_name:
             raise unknown(f"The argument {name}", name, by_name)
-    given = {by_name[name]: value for name, value in arguments.items() if value is not None}
-    return {option.key: option.read(value, source=option.flat_name) for option, value in given.items()}
+    by_option = {by_name[name]: value for name, value in arguments.items() if value is not None}
+    return {option.key: option.read(value, source=option.flat_name) for option, value in by_option.items()}
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InvalidSettings:

@@ -105,43 +105,47 @@ async def _round(
         traces = Traces()
         async with Client(app.settings, app.actions, app.flows, url=url) as client:
             with _watched(watch, traces.calls):
-                asked = await begin(client)
+                work_id = await begin(client)
                 round_ = Round(client.engine, app.actions, app.datasets, traces, crash_at=crash_at)
                 await round_.run()
-                traces.state = await _state_of(client, asked)
+                traces.state = await _state_of(client, work_id)
             await round_.close()
         return traces
     finally:
         await databases.drop(url)
 
 
-async def _state_of(client: Client, asked: str) -> str:
+async def _state_of(client: Client, work_id: str) -> str:
     """Return how it ended, or `waiting` if it waits for something that the test does not provide."""
     if await client.engine.database.fetchval("select count(*) from holdfast.live"):
         return "waiting"
-    return (await client.ending(asked, timeout=10)).state
+    return (await client.ending(work_id, timeout=10)).state
 
 
 @contextmanager
 def _watched(watch: Sequence[Watched], calls: Counter[str]) -> Iterator[None]:
     """Count the calls of some functions, by replacing them where they are looked up."""
     with ExitStack() as stack:
-        for one in watch:
-            holder, attribute = _place_of(one)
-            label = one if isinstance(one, str) else f"{getattr(holder, '__name__', type(holder).__name__)}.{attribute}"
+        for watched in watch:
+            holder, attribute = _holder_of(watched)
+            label = (
+                watched
+                if isinstance(watched, str)
+                else f"{getattr(holder, '__name__', type(holder).__name__)}.{attribute}"
+            )
             stack.enter_context(patch.object(holder, attribute, _counting(getattr(holder, attribute), label, calls)))
         yield
 
 
-def _place_of(one: Watched) -> tuple[Any, str]:
-    if not isinstance(one, str):
-        return one
-    path, _, attribute = one.rpartition(".")
+def _holder_of(watched: Watched) -> tuple[Any, str]:
+    if not isinstance(watched, str):
+        return watched
+    path, _, attribute = watched.rpartition(".")
     try:
         holder = import_module(path)
     except ImportError as error:
         advice = 'Name it as "module.function", or pass (object, "attribute").'
-        raise Invalid(f"{one!r} cannot be watched: {error}.", code="invalid_watch", advice=advice) from error
+        raise Invalid(f"{watched!r} cannot be watched: {error}.", code="invalid_watch", advice=advice) from error
     if not hasattr(holder, attribute):
         raise Invalid(f"{path} has no {attribute!r} to watch.", code="invalid_watch")
     return holder, attribute

@@ -90,7 +90,7 @@ def judged(number: int, usual: Traces, found: Traces) -> CrashPoint:
     steps = [name for name, count in found.steps.items() if count > usual.steps[name]]
     problems = [] if found.state == usual.state else [f"it ended as {found.state}, undisturbed as {usual.state}"]
     problems += [
-        f"{name} went out under {found.keys_of(name)} keys, undisturbed under {usual.keys_of(name)}"
+        f"{name} was sent under {found.keys_of(name)} keys, undisturbed under {usual.keys_of(name)}"
         for name in sorted(set(found.names.values()))
         if found.keys_of(name) > usual.keys_of(name)
     ]

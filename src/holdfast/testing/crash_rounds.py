@@ -121,9 +121,9 @@ class Round:
         await catalog.learn([claimed.lane_id], [claimed.policy_id])
         lane = catalog.lane(claimed.lane_id)
         plan = AttemptPlan(self._actions[lane.action], lane, catalog.policy(claimed.policy_id))
-        held = RunningAttempt(claimed, plan, LEASE_SECONDS, time.monotonic())
+        executing = RunningAttempt(claimed, plan, LEASE_SECONDS, time.monotonic())
         self._crashed.clear()
-        running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(held))
+        running = asyncio.create_task(_Runner(self, self._engine, self._threads, self._datasets).run(executing))
         crashing = asyncio.create_task(self._crashed.wait())
         await asyncio.wait([running, crashing], return_when=asyncio.FIRST_COMPLETED)
         crashing.cancel()
@@ -187,13 +187,13 @@ class _Runner(Runner):
         self._round = round_
         self._bytes_max = bytes_max
 
-    def effect_runner(self, attempt: RunningAttempt) -> EffectRunner:
-        assert attempt.stop is not None
-        sender = Sender(claimed=attempt.claimed, tenant=attempt.plan.lane.tenant)
-        is_blocking = attempt.plan.action.isolation is Isolation.THREAD
-        effect_store = self._effect_store
+    def effect_runner(self, executing: RunningAttempt) -> EffectRunner:
+        assert executing.stop is not None
+        sender = Sender(claimed=executing.claimed, tenant=executing.plan.lane.tenant)
+        is_blocking = executing.plan.action.isolation is Isolation.THREAD
+        effect_store = self._engines_ledger
         ask = effect_store.request_from_thread(sender) if is_blocking else effect_store.request_on_loop(sender)
-        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=attempt.stop, bytes_max=self._bytes_max)
+        return _Crashable(self._round, ask, is_blocking=is_blocking, stop=executing.stop, bytes_max=self._bytes_max)
 
 
 class _Crashable(EffectRunner):
@@ -227,13 +227,13 @@ class _Crashable(EffectRunner):
             case AnswerEffect(key=key, state=EffectState.DONE | EffectState.REFUSED as state):
                 word = "receipt" if state is EffectState.DONE else "refusal"
                 label = self._labels[key]
-                await self._point(f"after sending {label}, before its {word} is kept")
+                await self._point(f"after sending {label}, before its {word} is stored")
                 answer = await self._inner(request)
                 await self._point(f"after the {word} of {label}")
                 return answer
             case KeepStep(step):
                 self._round.traces.steps[step.name] += 1
-                await self._point(f"after the step {step.name} ran, before it is kept")
+                await self._point(f"after the step {step.name} ran, before it is stored")
                 answer = await self._inner(request)
                 await self._point(f"after the step {step.name}")
                 return answer

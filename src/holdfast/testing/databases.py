@@ -69,7 +69,7 @@ class Databases:
 
     async def take(self) -> str:
         """Return a clone, prepared in advance if possible, and prepare the next. Call it through `run_coroutine`."""
-        assert runs_apart(), "what is made meanwhile needs a loop that goes on"
+        assert runs_apart(), "a database prepared in the background needs an event loop that keeps running"
         spare, self._spare = self._spare, None
         found = await (spare or self._clone_template())
         self._spare = asyncio.create_task(self._clone_template(), name="holdfast-spare")
@@ -77,7 +77,7 @@ class Databases:
 
     async def give_back(self, url: str) -> None:
         """Drop a clone in the background. Call it through `run_coroutine`."""
-        assert runs_apart(), "what is dropped meanwhile needs a loop that goes on"
+        assert runs_apart(), "a database dropped in the background needs an event loop that keeps running"
         dropping = asyncio.create_task(self.drop(url), name="holdfast-drop")
         self._dropping.add(dropping)
         dropping.add_done_callback(self._dropping.discard)
@@ -157,7 +157,7 @@ class Databases:
 
 def _name_of(url: str) -> str:
     name = urlsplit(url).path.removeprefix("/")
-    assert name.startswith("holdfast_test_"), f"{name} is not one of ours"
+    assert name.startswith("holdfast_test_"), f"{name} is not a database of this class"
     return name
 
 
@@ -198,13 +198,13 @@ def start_throw_away(home: Path) -> EmbeddedServer:
 
 def remove_home(home: Path) -> None:
     """Delete a temporary home once its server has stopped, which happens when its last user ends."""
-    place = homes.locate(home)
+    location = homes.locate(home)
     deadline = time.monotonic() + STOP_SECONDS_MAX
-    while locks.is_taken(place.server_lock) and time.monotonic() < deadline:
+    while locks.is_taken(location.server_lock) and time.monotonic() < deadline:
         time.sleep(locks.POLL_SECONDS)
     shutil.rmtree(home.parent, ignore_errors=True)
-    if place.root != home:
-        shutil.rmtree(place.root, ignore_errors=True)
+    if location.root != home:
+        shutil.rmtree(location.root, ignore_errors=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.tasks.failure import Failure
 from holdfast.core.tasks.outcome import Completed, Failed
 from holdfast.core.tasks.retry import RetryPolicy
-from holdfast.testing.dispatcher import Dispatcher, HeldLease
+from holdfast.testing.engine_harness import EngineHarness, HeldLease
 
 ACTION = "shop.charge"
 
@@ -63,33 +63,33 @@ def a_failure(message: str = "connection reset by peer", **options: Any) -> Fail
     return Failure(**{"code": "DAG_TASK_EXECUTION_EXCEPTION", "message": message, **options})
 
 
-async def a_running_task(dispatcher: Dispatcher, *, worker: str = "first", **options: Any) -> HeldLease:
+async def a_running_task(harness: EngineHarness, *, worker: str = "first", **options: Any) -> HeldLease:
     """Return the lease of a task that `worker` runs."""
-    task = await dispatcher.enqueue(a_task(**options))
-    return await dispatcher.claim_task(task.task_id, worker=worker)
+    task = await harness.enqueue(a_task(**options))
+    return await harness.claim_task(task.task_id, worker=worker)
 
 
-async def a_completed_task(dispatcher: Dispatcher, *, output: bytes = b"null", **options: Any) -> str:
-    lease = await a_running_task(dispatcher, **options)
-    await dispatcher.settle(lease, Completed(output))
+async def a_completed_task(harness: EngineHarness, *, output: bytes = b"null", **options: Any) -> str:
+    lease = await a_running_task(harness, **options)
+    await harness.settle(lease, Completed(output))
     return lease.task_id
 
 
-async def a_retrying_task(dispatcher: Dispatcher, **options: Any) -> str:
+async def a_retrying_task(harness: EngineHarness, **options: Any) -> str:
     """Return a task whose first attempt failed and whose retry waits."""
-    lease = await a_running_task(dispatcher, **options)
-    await dispatcher.settle(lease, Failed(a_failure()))
+    lease = await a_running_task(harness, **options)
+    await harness.settle(lease, Failed(a_failure()))
     return lease.task_id
 
 
-async def a_failed_task(dispatcher: Dispatcher, **options: Any) -> str:
+async def a_failed_task(harness: EngineHarness, **options: Any) -> str:
     """Return a task that failed for good."""
-    lease = await a_running_task(dispatcher, **{"max_retries": 0, **options})
-    await dispatcher.settle(lease, Failed(a_failure()))
+    lease = await a_running_task(harness, **{"max_retries": 0, **options})
+    await harness.settle(lease, Failed(a_failure()))
     return lease.task_id
 
 
-async def a_canceled_task(dispatcher: Dispatcher, **options: Any) -> str:
-    task = await dispatcher.enqueue(a_task(**options))
-    await dispatcher.cancel(task.task_id)
+async def a_canceled_task(harness: EngineHarness, **options: Any) -> str:
+    task = await harness.enqueue(a_task(**options))
+    await harness.cancel(task.task_id)
     return task.task_id

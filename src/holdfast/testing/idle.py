@@ -139,15 +139,15 @@ class _Drain:
         while not running.done():
             await self._loops.reap()
             await self._loops.reconcile()
-            live = await self._look()
+            live = await self._read_live()
             if not live.busy or self._now() >= passes_at:
                 # The end of one run may release nodes of another, so propagate ends before deciding. The passes may
                 # have missed tasks that ended while they ran, even tasks that they released themselves.
                 was_busy, begun = bool(live.busy), self._worker.state.started_count
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
-                live = await self._look()
-                was_busy = was_busy or self._worker.state.started_count > begun
+                live = await self._read_live()
+                was_busy = was_busy or self._worker.begun_count > begun
                 if not (was_busy or live.busy) and (self._clock is None or live.due_seconds is None):
                     return live.waiting
             if self._now() > deadline:
@@ -158,7 +158,7 @@ class _Drain:
                 await self._advance(live)
         return 0
 
-    async def _look(self) -> _Live:
+    async def _read_live(self) -> _Live:
         return _Live(*await self._engine.database.fetchrow(_LIVE))
 
     async def _make_passes(self) -> None:
@@ -183,10 +183,11 @@ class _Drain:
     def _timeout(self, live: _Live) -> WaitTimeout:
         left = live.busy or live.waiting
         return WaitTimeout(
-            f"{left} tasks are not over after {self._seconds_max:g} s.",
-            advice="Are they all of this app, is no queue paused and no breaker held open?"
+            f"{left} tasks have not ended after {self._seconds_max:g} s.",
+            advice="Check that all of them belong to this app, that no queue is paused and that no breaker "
+            "is held open."
             if live.busy
-            else "Time was moved for them all along: are there retries, or a schedule, without end?",
+            else "Time was advanced for all of them: check for endless retries, or a schedule that always fires.",
         )
 
 

@@ -1,7 +1,7 @@
 """Pytest fixtures: put `pytest_plugins = ["holdfast.testing.plugin"]` in the top conftest.
 
 `holdfast_url` is an empty, migrated database for the test; `holdfast_engine`, `holdfast_clock` and
-`holdfast_dispatcher` work on it. `engine`, `clock` and `dispatcher` are aliases; a suite that needs these names for
+`holdfast_harness` work on it. `engine`, `clock` and `harness` are aliases; a suite that needs these names for
 something else may define its own fixtures. The server is that of HOLDFAST_TEST_URL, else an embedded one, started when
 a test first needs it and shared by all processes of the run. The asynchronous fixtures need pytest-asyncio.
 """
@@ -26,7 +26,7 @@ from holdfast.testing.databases import (
     start_throw_away,
     throw_away_home,
 )
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.run_coroutine import run_coroutine
 
 UNSAFE_VARIABLE = "HOLDFAST_UNSAFE"
@@ -94,9 +94,9 @@ async def holdfast_clock(holdfast_engine: Engine) -> AsyncIterator[DatabaseClock
 
 
 @pytest.fixture
-def holdfast_dispatcher(holdfast_engine: Engine) -> Dispatcher:
+def holdfast_harness(holdfast_engine: Engine) -> EngineHarness:
     """The engine's functions, one step at a time."""
-    return Dispatcher(holdfast_engine)
+    return EngineHarness(holdfast_engine)
 
 
 @pytest.fixture
@@ -112,6 +112,6 @@ def clock(holdfast_clock: DatabaseClock) -> DatabaseClock:
 
 
 @pytest.fixture
-def dispatcher(holdfast_dispatcher: Dispatcher) -> Dispatcher:
-    """An alias of `holdfast_dispatcher`."""
-    return holdfast_dispatcher
+def harness(holdfast_harness: EngineHarness) -> EngineHarness:
+    """An alias of `holdfast_harness`."""
+    return holdfast_harness

@@ -1,4 +1,4 @@
-"""Runs of flows for tests, one step at a time, as `dispatcher.runs`. There is no logic here."""
+"""Runs of flows for tests, one step at a time, as `harness.runs`. There is no logic here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.store.sql.flows import run_commands as run_commands_sql
 from holdfast.store.sql.flows import runs as runs_sql
 
 if TYPE_CHECKING:
-    from holdfast.testing.dispatcher import Dispatcher
+    from holdfast.testing.engine_harness import EngineHarness
 
 BYTES_MAX = 8 * 1024 * 1024
 
@@ -33,9 +33,9 @@ BYTES_MAX = 8 * 1024 * 1024
 class Runs:
     """The runs of one engine. Every node runs under `policy`, which has no retries by default."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._open_maintenance = dispatcher
-        self._engine = dispatcher.engine
+    def __init__(self, harness: EngineHarness) -> None:
+        self._open_maintenance = harness
+        self._engine = harness.engine
         self.policy = RetryPolicy(max_retries=0)
         self._snapshots: dict[str, FlowSnapshot] = {}
 
@@ -48,15 +48,16 @@ class Runs:
         self._snapshots[flow.name] = kept
         return kept
 
-    async def start(self, flow: FlowDefinition, given: Mapping[str, Any] | None = None, **options: Any) -> str:
+    async def start(self, flow: FlowDefinition, input_values: Mapping[str, Any] | None = None, **options: Any) -> str:
         """Start one run."""
-        return (await self.start_many(flow, [given or {}], **options))[0]
+        return (await self.start_many(flow, [input_values or {}], **options))[0]
 
     async def start_many(self, flow: FlowDefinition, inputs: list[Mapping[str, Any]], **options: Any) -> list[str]:
         """Start one run per input."""
         snapshot = await self.snapshot(flow)
         encoded = [
-            json_codec.encode(accept_run_input(flow.inputs, one), bytes_max=BYTES_MAX, what="input") for one in inputs
+            json_codec.encode(accept_run_input(flow.inputs, run_input), bytes_max=BYTES_MAX, what="input")
+            for run_input in inputs
         ]
         async with self._engine.database.transaction() as session:
             run_ids, notifications = await start_runs(

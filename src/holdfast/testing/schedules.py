@@ -1,4 +1,4 @@
-"""Schedules for tests, one step at a time, as `dispatcher.schedules`. There is no logic here."""
+"""Schedules for tests, one step at a time, as `harness.schedules`. There is no logic here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.engine.schedules import commands as schedule_commands
 from holdfast.engine.schedules.commands import Fired, ScheduleDraft
 
 if TYPE_CHECKING:
-    from holdfast.testing.dispatcher import Dispatcher
+    from holdfast.testing.engine_harness import EngineHarness
 
 ACTION = "shop.charge"
 BYTES_MAX = 1024 * 1024
@@ -22,9 +22,9 @@ BYTES_MAX = 1024 * 1024
 class Schedules:
     """The schedules of one engine. By default they fire `shop.charge` on every full hour of UTC."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._open_maintenance = dispatcher
-        self._engine = dispatcher.engine
+    def __init__(self, harness: EngineHarness) -> None:
+        self._open_maintenance = harness
+        self._engine = harness.engine
 
     async def keep(
         self,

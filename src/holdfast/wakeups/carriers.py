@@ -47,7 +47,7 @@ def addresses_of(settings: WakeSettings, queues: Sequence[str] | None) -> list[s
         raise InvalidSettings(
             "Each queue has its own address for wake-ups, and this worker serves every queue.",
             code="carrier_needs_queues",
-            advice=f"Name its queues (holdfast work --queues A,B), or give all one address, without {QUEUE}.",
+            advice=f"Name its queues (holdfast work --queues A,B), or use one address for all queues, without {QUEUE}.",
         )
     return list(dict.fromkeys(address_for(settings, queue) for queue in queues))
 
@@ -82,7 +82,7 @@ def open_transport(settings: WakeSettings, address: str) -> HintTransport:
     except ValueError:
         # The library's own message may contain a part of the password.
         raise InvalidSettings(
-            f"The address of {settings.over} is not one.",
+            f"The address of {settings.over} is not a valid URL.",
             code="carrier_address_invalid",
             advice="It looks like redis://host:6379/0 or rediss://…",
         ) from None
@@ -92,9 +92,9 @@ def require_carrier(settings: WakeSettings, queues: Sequence[str] | None) -> Non
     """Check at start that each queue has an address and that the carrier's library is installed."""
     if settings.sqs_dead_letter_url is not None and settings.over != SQS:
         raise InvalidSettings(
-            f"A dead-letter queue is named, and wake-ups go over {settings.over}: it has no queue to be that of.",
+            f"A dead-letter queue is set, but wake-ups use {settings.over}, which has no SQS queue.",
             code=NO_DEAD_LETTER_QUEUE,
-            advice="Set HOLDFAST_WAKE=sqs and HOLDFAST_SQS_QUEUE_URL, or leave HOLDFAST_SQS_DEAD_LETTER_URL out.",
+            advice="Set HOLDFAST_WAKE=sqs and HOLDFAST_SQS_QUEUE_URL, or unset HOLDFAST_SQS_DEAD_LETTER_URL.",
         )
     if is_external(settings):
         open_transport(settings, next(iter(addresses_of(settings, queues)), ""))

@@ -98,7 +98,7 @@ class Consumer:
 
     def _notice(self, error: Exception | None) -> None:
         if error is not None and not self.is_away:
-            log.warning("no wake-ups for now, polling instead: %s", error)
+            log.warning("wake-ups are unavailable, polling instead: %s", error)
         elif error is None and self.is_away:
             log.info("wake-ups arrive again")
         self.is_away = error is not None
@@ -118,18 +118,24 @@ class Consumer:
         judged = [_MALFORMED if hint is None else self._judge(delivery, hint, tasks) for delivery, hint in read]
         lanes = {
             lane_id
-            for (_, hint), one in zip(read, judged, strict=True)
-            if one.verdict is HintAction.LOOK
+            for (_, hint), decision in zip(read, judged, strict=True)
+            if decision.verdict is HintAction.LOOK
             and hint is not None
             and (lane_id := tasks[hint.task_id].lane_id) is not None
         }
         if lanes:
             self._look(sorted(lanes))
-        for (_, hint), one in zip(read, judged, strict=True):
-            if one.verdict is not HintAction.LOOK:
-                log.info("hint for task %s: %s, %s", "?" if hint is None else hint.task_id, one.reason, one.verdict)
+        for (_, hint), decision in zip(read, judged, strict=True):
+            if decision.verdict is not HintAction.LOOK:
+                log.info(
+                    "hint for task %s: %s, %s", "?" if hint is None else hint.task_id, decision.reason, decision.verdict
+                )
         await self._transport.done(
-            [delivery for (delivery, _), one in zip(read, judged, strict=True) if one.verdict is HintAction.DROP]
+            [
+                delivery
+                for (delivery, _), decision in zip(read, judged, strict=True)
+                if decision.verdict is HintAction.DROP
+            ]
         )
         return judged
 
@@ -156,16 +162,20 @@ class Consumer:
         tasks = await self._find(list(followed))
         over: list[HintDelivery] = []
         renewed: list[HintDelivery] = []
-        for task_id, one in followed.items():
+        for task_id, followed_hint in followed.items():
             task = tasks[task_id]
-            if task.state == "r" and task.worker_id == self._reader.worker_id and task.attempt == one.hint.attempt:
-                if now - one.hidden_at >= self._renew_seconds:
-                    one.hidden_at = now
-                    renewed.append(one.delivery)
+            if (
+                task.state == "r"
+                and task.worker_id == self._reader.worker_id
+                and task.attempt == followed_hint.hint.attempt
+            ):
+                if now - followed_hint.hidden_at >= self._renew_seconds:
+                    followed_hint.hidden_at = now
+                    renewed.append(followed_hint.delivery)
                 continue
-            if judge(one.hint, task, self._reader).verdict is HintAction.DROP:
-                over.append(one.delivery)
-            elif task.state == "q" and now - one.hidden_at < self._renew_seconds:
+            if judge(followed_hint.hint, task, self._reader).verdict is HintAction.DROP:
+                over.append(followed_hint.delivery)
+            elif task.state == "q" and now - followed_hint.hidden_at < self._renew_seconds:
                 continue
             self._followed.pop(task_id, None)
         await self._transport.extend(renewed)

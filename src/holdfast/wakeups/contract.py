@@ -54,9 +54,9 @@ class HintTransport(Protocol):
     async def close(self) -> None: ...
 
 
-def sends_of(given: Any) -> int | None:
+def sends_of(value: Any) -> int | None:
     """Return the number sent with a body, if there is one."""
-    text = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) < SENDS_DIGITS_MAX else None
 
 
@@ -65,5 +65,5 @@ def away(name: str, error: BaseException) -> Unavailable:
     return Unavailable(
         f"{name} cannot be used: {str(error) or type(error).__name__}",
         code="carrier_away",
-        advice="Work goes on by polling; wake-ups follow when it is back.",
+        advice="Workers poll until it is available again.",
     )

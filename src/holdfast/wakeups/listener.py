@@ -20,7 +20,7 @@ async def hears(database: Database, *, seconds_max: float = 1.0) -> bool:
     heard = asyncio.Event()
     session = await database.connect_directly()
     try:
-        await session.connection.add_listener(TRIAL_CHANNEL, lambda *_told: heard.set())
+        await session.connection.add_listener(TRIAL_CHANNEL, lambda *_args: heard.set())
         await database.fetch("select pg_notify($1, '')", TRIAL_CHANNEL)
         async with asyncio.timeout(seconds_max):
             await heard.wait()

@@ -27,7 +27,7 @@ def supplied(reference: str, address: str, *, visibility_seconds: float) -> Hint
         # Report the exception type only: its message may contain a part of the address, and that a password.
         raise _refusal(reference, f"it raised {type(error).__name__}") from error
     if missing := [name for name in _METHODS if not callable(getattr(made, name, None))]:
-        raise _refusal(reference, f"what it made has no {missing[0]}()")
+        raise _refusal(reference, f"the object it returned has no {missing[0]}()")
     return PluginTransport(reference, made)
 
 
@@ -42,9 +42,9 @@ def _imported(reference: str) -> Callable[..., Any]:
 
 def _refusal(reference: str, why: str) -> InvalidSettings:
     return InvalidSettings(
-        f"Wake-ups are to go over {reference}: {why}.",
+        f"Wake-ups cannot use {reference}: {why}.",
         code="carrier_unusable",
-        advice="See docs/wake-ups.md, “Your own”, for what a factory is given and makes.",
+        advice="See docs/wake-ups.md, “Your own”, for the contract of a factory.",
         setting="wake.over",
     )
 

@@ -33,7 +33,7 @@ class RedisStream:
     def __init__(self, url: str, key: str, *, visibility_seconds: float) -> None:
         self.key = key
         self._hidden_ms = max(1, int(visibility_seconds * 1000))
-        self._looked: Any = FROM_THE_FIRST
+        self._autoclaim_from: Any = FROM_THE_FIRST
         self._client: Any = redis.from_url(
             url,
             socket_connect_timeout=CONNECT_SECONDS_MAX,
@@ -75,18 +75,20 @@ class RedisStream:
         Each scan continues where the last one ended, so that messages which are not due yet do not hide those after
         them.
         """
-        look = await self._client.xautoclaim(self.key, GROUP, READER, self._hidden_ms, self._looked, count=count)
-        self._looked = look[0]
-        if any(entry_id is None for entry_id, _ in look[1]):
+        claimed = await self._client.xautoclaim(
+            self.key, GROUP, READER, self._hidden_ms, self._autoclaim_from, count=count
+        )
+        self._autoclaim_from = claimed[0]
+        if any(entry_id is None for entry_id, _ in claimed[1]):
             await self.forget_trimmed()
-        return [_delivery(entry_id, fields) for entry_id, fields in look[1] if fields]
+        return [_delivery(entry_id, fields) for entry_id, fields in claimed[1] if fields]
 
     async def forget_trimmed(self) -> None:
         """Acknowledge entries that were trimmed from the stream: Redis 6.2 leaves them pending and does not
         name them.
         """
         pending = await self._client.xpending_range(self.key, GROUP, min="-", max="+", count=TRIMMED_MAX)
-        ids = [one["message_id"] for one in pending]
+        ids = [entry["message_id"] for entry in pending]
         line = self._client.pipeline(transaction=False)
         for entry_id in ids:
             line.xrange(self.key, min=entry_id, max=entry_id)
@@ -106,14 +108,14 @@ class RedisStream:
         if not deliveries:
             return
         async with self._trouble():
-            ids = [one.receipt for one in deliveries]
+            ids = [delivery.receipt for delivery in deliveries]
             await self._client.xclaim(self.key, GROUP, READER, 0, ids, justid=True)
 
     async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         if not deliveries:
             return
         async with self._trouble():
-            ids = [one.receipt for one in deliveries]
+            ids = [delivery.receipt for delivery in deliveries]
             line = self._client.pipeline(transaction=False)
             line.xack(self.key, GROUP, *ids)
             line.xdel(self.key, *ids)

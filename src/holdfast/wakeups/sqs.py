@@ -63,18 +63,20 @@ class SqsQueue:
             VisibilityTimeout=self._visibility,
             MessageAttributeNames=[SENDS],
         )
-        return [_delivery(one) for one in answer.get("Messages", ())]
+        return [_delivery(message) for message in answer.get("Messages", ())]
 
     async def extend(self, deliveries: Sequence[HintDelivery]) -> None:
         """Extend messages; those that were deleted, or already given to another receiver, are skipped."""
         for batch in _tens(deliveries):
-            entries = [{**_receipt(n, one), "VisibilityTimeout": self._visibility} for n, one in enumerate(batch)]
+            entries = [
+                {**_receipt(n, message), "VisibilityTimeout": self._visibility} for n, message in enumerate(batch)
+            ]
             await self._ask("change_message_visibility_batch", Entries=entries)
 
     async def done(self, deliveries: Sequence[HintDelivery]) -> None:
         """Delete messages; one that cannot be deleted is delivered again, and dropped because its task has ended."""
         for batch in _tens(deliveries):
-            await self._ask("delete_message_batch", Entries=[_receipt(n, one) for n, one in enumerate(batch)])
+            await self._ask("delete_message_batch", Entries=[_receipt(n, message) for n, message in enumerate(batch)])
 
     async def check(self) -> str:
         answer = await self._ask("get_queue_attributes", AttributeNames=[*_COUNTS, "RedrivePolicy"])
@@ -120,10 +122,10 @@ class SqsQueue:
 
 
 def _attributes(hint: Hint) -> dict[str, Any]:
-    given: dict[str, Any] = {"taskType": {"DataType": "String", "StringValue": hint.action}}
+    attributes: dict[str, Any] = {"taskType": {"DataType": "String", "StringValue": hint.action}}
     if hint.sends is not None:
-        given[SENDS] = {"DataType": "Number", "StringValue": str(hint.sends)}
-    return given
+        attributes[SENDS] = {"DataType": "Number", "StringValue": str(hint.sends)}
+    return attributes
 
 
 def _delivery(message: Any) -> HintDelivery:

@@ -24,7 +24,7 @@ from holdfast.engine.effects.gate import (
 from holdfast.errors import Conflict, EffectDenied, LeaseLost, Unavailable
 from holdfast.store.catalog import DEFAULT_TENANT_ID
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import ACTION, a_failure, a_running_task, a_task
 
 
@@ -41,10 +41,10 @@ async def answered(stage: Stage, lease: HeldLease, gate: GateDecision, state: Ef
 
 async def again(stage: Stage, lease: HeldLease) -> HeldLease:
     """The attempt fails and the next one runs."""
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await stage.harness.settle(lease, Failed(a_failure()))
     await stage.clock.advance(seconds=400)
-    await stage.dispatcher.reconcile_once()
-    return await stage.dispatcher.claim_task(lease.task_id)
+    await stage.harness.reconcile_once()
+    return await stage.harness.claim_task(lease.task_id)
 
 
 async def states(stage: Stage) -> list[str]:
@@ -53,10 +53,10 @@ async def states(stage: Stage) -> list[str]:
 
 async def reserved_lease(stage: Stage, lease: HeldLease) -> HeldLease:
     """The lease of a worker that was launched and has not attached: its token is that of a reservation."""
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await stage.harness.settle(lease, Failed(a_failure()))
     await stage.clock.advance(seconds=400)
-    await stage.dispatcher.reconcile_once()
-    reservation = await stage.dispatcher.reserve(lease.task_id)
+    await stage.harness.reconcile_once()
+    reservation = await stage.harness.reserve(lease.task_id)
     assert reservation is not None
     return forged(lease, attempt=reservation.attempt, lease_token=reservation.lease_token)
 
@@ -66,7 +66,7 @@ RUN_AGAIN = "update holdfast.live set state = 'r', worker_id = $2 where task_id 
 
 @check
 async def an_effect_needs_the_current_lease(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     with refuses(LeaseLost):
         await opened(stage, forged(lease, lease_token=uuid.uuid4()))
     with refuses(LeaseLost):
@@ -78,14 +78,14 @@ async def an_effect_needs_the_current_lease(stage: Stage) -> None:
 
 @check
 async def a_reservation_sends_nothing(stage: Stage) -> None:
-    lease = await reserved_lease(stage, await a_running_task(stage.dispatcher))
+    lease = await reserved_lease(stage, await a_running_task(stage.harness))
     with refuses(LeaseLost):
         await opened(stage, lease)
 
 
 @check
 async def an_expired_lease_sends_nothing(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await stage.clock.advance(seconds=lease.seconds + 1)
     with refuses(LeaseLost):
         await opened(stage, lease)
@@ -93,7 +93,7 @@ async def an_expired_lease_sends_nothing(stage: Stage) -> None:
 
 @check
 async def a_gate_that_waited_does_not_open_for_the_lease_before(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     async with handed_over(stage, lease):
         opening = asyncio.ensure_future(opened(stage, lease))
         await stage.waits(opening)
@@ -103,7 +103,7 @@ async def a_gate_that_waited_does_not_open_for_the_lease_before(stage: Stage) ->
 
 @check
 async def an_action_needs_authority_where_an_effect_is_governed(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await _rule(stage, "other.action", is_allowed=True)
     with refuses(EffectDenied):
         await opened(stage, lease)
@@ -119,7 +119,7 @@ async def an_action_needs_authority_where_an_effect_is_governed(stage: Stage) ->
 @check
 async def the_authority_of_another_tenant_is_not_ours(stage: Stage) -> None:
     await another_tenant(stage)
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await _rule(stage, authority.EVERY_ACTION, is_allowed=False, tenant_id=OTHER_TENANT_ID)
     assert (await opened(stage, lease)).is_open
     rulings = await authority.rules(stage.engine.database, DEFAULT_TENANT_ID)
@@ -140,17 +140,17 @@ async def _rule(stage: Stage, action: str, *, is_allowed: bool, tenant_id: int =
 
 @check
 async def a_receipt_is_given_again_and_nothing_is_sent(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await answered(stage, lease, await opened(stage, lease))
     gate = await opened(stage, await again(stage, lease))
     assert (gate.is_open, gate.receipt) == (False, b"7")
-    gate = await opened(stage, await a_running_task(stage.dispatcher))
+    gate = await opened(stage, await a_running_task(stage.harness))
     assert (gate.is_open, gate.receipt) == (False, b"7")
 
 
 @check
 async def other_arguments_do_not_pass_under_a_key(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await answered(stage, lease, await opened(stage, lease), EffectState.UNKNOWN)
     with refuses(Conflict):
         await opened(stage, lease, digest=b"other")
@@ -158,11 +158,11 @@ async def other_arguments_do_not_pass_under_a_key(stage: Stage) -> None:
 
 @check
 async def a_refusal_stands_until_an_operator_retries(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await answered(stage, lease, await opened(stage, lease), EffectState.REFUSED)
-    await stage.dispatcher.settle(lease, Failed(a_failure("validation: no such card")))
-    await stage.dispatcher.retry(lease.task_id)
-    lease = await stage.dispatcher.claim_task(lease.task_id)
+    await stage.harness.settle(lease, Failed(a_failure("validation: no such card")))
+    await stage.harness.retry(lease.task_id)
+    lease = await stage.harness.claim_task(lease.task_id)
     gate = await opened(stage, lease)
     assert gate.is_open
     await answered(stage, lease, gate, EffectState.REFUSED)
@@ -172,23 +172,23 @@ async def a_refusal_stands_until_an_operator_retries(stage: Stage) -> None:
 
 @check
 async def a_refusal_stands_until_a_redrive(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher, max_retries=1)
+    lease = await a_running_task(stage.harness, max_retries=1)
     await answered(stage, lease, await opened(stage, lease), EffectState.REFUSED)
     lease = await again(stage, lease)
     assert not (await opened(stage, lease)).is_open
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
-    await stage.dispatcher.redrive(lease.task_id)
-    assert (await opened(stage, await stage.dispatcher.claim_task(lease.task_id))).is_open
+    await stage.harness.settle(lease, Failed(a_failure()))
+    await stage.harness.redrive(lease.task_id)
+    assert (await opened(stage, await stage.harness.claim_task(lease.task_id))).is_open
 
 
 @check
 async def an_effect_under_way_is_not_sent_by_another(stage: Stage) -> None:
-    lease, other = [await a_running_task(stage.dispatcher) for _ in range(2)]
+    lease, other = [await a_running_task(stage.harness) for _ in range(2)]
     gate = await opened(stage, lease)
     with refuses(Unavailable):
         await opened(stage, other)
     assert (await opened(stage, lease)).key == gate.key, "the same lease may ask again"
-    await stage.dispatcher.settle(lease, Completed(b"1"))
+    await stage.harness.settle(lease, Completed(b"1"))
     assert await states(stage) == ["unknown"]
     assert (await opened(stage, other)).key == gate.key
     assert await states(stage) == ["pending"]
@@ -197,15 +197,15 @@ async def an_effect_under_way_is_not_sent_by_another(stage: Stage) -> None:
 @check
 async def a_sender_that_began_meanwhile_is_not_overtaken(stage: Stage) -> None:
     """Who waits for the row of an effect knows of no claim since; who sends it now may be one of those."""
-    lease, late, sending = [await a_running_task(stage.dispatcher) for _ in range(3)]
+    lease, late, sending = [await a_running_task(stage.harness) for _ in range(3)]
     await opened(stage, lease)
-    await stage.dispatcher.settle(lease, Completed(b"1"))
-    await stage.dispatcher.settle(sending, Released("not now"))
+    await stage.harness.settle(lease, Completed(b"1"))
+    await stage.harness.settle(sending, Released("not now"))
     async with stage.engine.database.transaction() as session:
         await session.fetch("select from holdfast.effect for update")
         asking = asyncio.ensure_future(opened(stage, late))
         await stage.waits(asking)
-        sending = await stage.dispatcher.claim_task(sending.task_id)
+        sending = await stage.harness.claim_task(sending.task_id)
         await session.fetch(
             "update holdfast.effect set task_id = $1, lease_token = $2, attempt = $3",
             sending.claimed.task_id,
@@ -218,7 +218,7 @@ async def a_sender_that_began_meanwhile_is_not_overtaken(stage: Stage) -> None:
 
 @check
 async def what_is_undone_meanwhile_is_not_answered_with_its_receipt(stage: Stage) -> None:
-    lease, late = [await a_running_task(stage.dispatcher) for _ in range(2)]
+    lease, late = [await a_running_task(stage.harness) for _ in range(2)]
     undone_by = {"compensation": ACTION, "arguments": b"[[7],{}]"}
     gate = await opened(stage, lease, **undone_by)
     await answered(stage, lease, gate)
@@ -233,8 +233,8 @@ async def what_is_undone_meanwhile_is_not_answered_with_its_receipt(stage: Stage
 @check
 async def tasks_of_one_claim_do_not_share_an_effect(stage: Stage) -> None:
     for _ in range(2):
-        await stage.dispatcher.enqueue(a_task())
-    lease, other = await stage.dispatcher.claim(2)
+        await stage.harness.enqueue(a_task())
+    lease, other = await stage.harness.claim(2)
     assert lease.claimed.lease_token == other.claimed.lease_token
     gate = await opened(stage, lease)
     with refuses(Unavailable):
@@ -248,7 +248,7 @@ async def tasks_of_one_claim_do_not_share_an_effect(stage: Stage) -> None:
 
 @check
 async def a_reserved_attempt_is_not_under_way(stage: Stage) -> None:
-    lease, other = [await a_running_task(stage.dispatcher) for _ in range(2)]
+    lease, other = [await a_running_task(stage.harness) for _ in range(2)]
     await opened(stage, lease)
     await stage.engine.database.fetch(
         "update holdfast.live set state = 'v', worker_id = null where task_id = $1", lease.claimed.task_id
@@ -259,7 +259,7 @@ async def a_reserved_attempt_is_not_under_way(stage: Stage) -> None:
 
 @check
 async def an_answer_needs_the_current_lease(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     gate = await opened(stage, lease)
     forgeries = [
         forged(lease, lease_token=uuid.uuid4()),
@@ -274,7 +274,7 @@ async def an_answer_needs_the_current_lease(stage: Stage) -> None:
 
 @check
 async def a_reservation_answers_nothing(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     gate = await opened(stage, lease)
     await stage.engine.database.fetch(
         "update holdfast.live set state = 'v', worker_id = null where task_id = $1", lease.claimed.task_id
@@ -286,7 +286,7 @@ async def a_reservation_answers_nothing(stage: Stage) -> None:
 
 @check
 async def an_answer_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     gate = await opened(stage, lease)
     async with handed_over(stage, lease):
         answering = asyncio.ensure_future(answered(stage, lease, gate))
@@ -298,7 +298,7 @@ async def an_answer_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -
 
 @check
 async def an_answer_belongs_to_the_lease_that_opened(stage: Stage) -> None:
-    first = await a_running_task(stage.dispatcher)
+    first = await a_running_task(stage.harness)
     gate = await opened(stage, first)
     second = await again(stage, first)
     with refuses(Conflict):
@@ -312,7 +312,7 @@ async def an_answer_belongs_to_the_lease_that_opened(stage: Stage) -> None:
 
 @check
 async def an_answer_is_final_and_may_be_repeated(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     gate = await opened(stage, lease)
     await answered(stage, lease, gate)
     await answered(stage, lease, gate)
@@ -323,11 +323,11 @@ async def an_answer_is_final_and_may_be_repeated(stage: Stage) -> None:
 
 @check
 async def a_lease_asserted_in_a_transaction_stays_until_it_ends(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     with refuses(asyncpg.PostgresError):
         await stage.engine.database.fetch(sql("assert_lease"), lease.task_id, uuid.uuid4())
     async with stage.engine.database.transaction() as own:
         await own.fetch(sql("assert_lease"), lease.task_id, lease.token)
         await stage.clock.advance(seconds=lease.seconds + 1)
-        assert await stage.dispatcher.reap_once() == 0
-    assert await stage.dispatcher.reap_once() == 1
+        assert await stage.harness.reap_once() == 0
+    assert await stage.harness.reap_once() == 1

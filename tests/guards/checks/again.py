@@ -16,25 +16,25 @@ from holdfast.store.statements import sql
 @check
 async def items_that_wait_their_turn_are_dropped_by_a_cancel(stage: Stage) -> None:
     """Those that completed before are none of them."""
-    run = await stage.dispatcher.runs.start(a_map(concurrency=1))
-    await step(stage.dispatcher, outputs={0: {"all": [1, 2, 3]}})
-    await step(stage.dispatcher, fail=[1])
-    await step(stage.dispatcher)
-    await step(stage.dispatcher, fail=[1])
-    await stage.dispatcher.runs.retry(run)
-    [lease] = await stage.dispatcher.claim(10)
-    await stage.dispatcher.runs.cancel(run, grace_seconds=60)
-    assert await stage.dispatcher.runs.state(run) == "open"
-    await stage.dispatcher.settle(lease, Completed(b"1"))
-    assert await stage.dispatcher.runs.state(run) == "canceled"
+    run = await stage.harness.runs.start(a_map(concurrency=1))
+    await step(stage.harness, outputs={0: {"all": [1, 2, 3]}})
+    await step(stage.harness, fail=[1])
+    await step(stage.harness)
+    await step(stage.harness, fail=[1])
+    await stage.harness.runs.retry(run)
+    [lease] = await stage.harness.claim(10)
+    await stage.harness.runs.cancel(run, grace_seconds=60)
+    assert await stage.harness.runs.state(run) == "open"
+    await stage.harness.settle(lease, Completed(b"1"))
+    assert await stage.harness.runs.state(run) == "canceled"
 
 
 async def a_run_to_replace(stage: Stage) -> tuple[str, int]:
     """A run whose sub-flow failed with a letter, and will have another input; its id, and the letter's."""
-    await stage.dispatcher.runs.snapshot(a_sum(1))
-    run = await stage.dispatcher.runs.start(a_listed_parent())
-    await step(stage.dispatcher, outputs=OUTPUTS)
-    await finish(stage.dispatcher, outputs=OUTPUTS, fail=[1])
+    await stage.harness.runs.snapshot(a_sum(1))
+    run = await stage.harness.runs.start(a_listed_parent())
+    await step(stage.harness, outputs=OUTPUTS)
+    await finish(stage.harness, outputs=OUTPUTS, fail=[1])
     return run, await stage.value("select dead_letter_id from holdfast.dead_letter")
 
 
@@ -47,9 +47,9 @@ async def a_letter_that_was_resolved_stays_so_when_its_run_is_replaced(stage: St
     run, _ = await a_run_to_replace(stage)
     task_id = await stage.value("select task_id from holdfast.dead_letter")
     await resolve(stage.engine, 1, task_id=task_id, actor="ada", reason="by hand")
-    await stage.dispatcher.runs.retry(run, only="list")
+    await stage.harness.runs.retry(run, only="list")
     assert await disposition(stage) == "resolved"
-    await finish(stage.dispatcher, outputs=OUTPUTS)
+    await finish(stage.harness, outputs=OUTPUTS)
 
 
 @check
@@ -74,7 +74,7 @@ async def who_replaces_a_run_waits_for_none_of_its_letters(stage: Stage) -> None
 
 @check
 async def a_child_is_told_to_its_node_again_only_if_it_was_wanted(stage: Stage) -> None:
-    run, child = await a_failed_parent(stage.dispatcher)
+    run, child = await a_failed_parent(stage.harness)
     assert not await stage.engine.database.fetch(sql("unwant_child"), int(child))
     assert await stage.value("select is_answered from holdfast.run where run_id = $1", int(child))
-    assert await children(stage.dispatcher, run) == [(child, "f")]
+    assert await children(stage.harness, run) == [(child, "f")]

@@ -42,7 +42,7 @@ from holdfast.testing.factories import (
 @check
 async def another_tenant_cannot_cancel(stage: Stage) -> None:
     await another_tenant(stage)
-    task = await stage.dispatcher.enqueue(a_task())
+    task = await stage.harness.enqueue(a_task())
     done = await cancel_verb.cancel(
         stage.engine.database,
         stage.engine.catalog,
@@ -57,53 +57,53 @@ async def another_tenant_cannot_cancel(stage: Stage) -> None:
 
 @check
 async def a_running_task_is_asked_and_a_queued_one_ends(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    queued = await stage.dispatcher.enqueue(a_task())
-    assert await stage.dispatcher.cancel(lease.task_id) == "canceling"
-    assert await stage.dispatcher.cancel(queued.task_id) == "canceled"
+    lease = await a_running_task(stage.harness)
+    queued = await stage.harness.enqueue(a_task())
+    assert await stage.harness.cancel(lease.task_id) == "canceling"
+    assert await stage.harness.cancel(queued.task_id) == "canceled"
     assert (await stage.state(lease.task_id), await stage.state(queued.task_id)) == ("running", "canceled")
-    await stage.dispatcher.settle(lease, Canceled())
+    await stage.harness.settle(lease, Canceled())
 
 
 @check
 async def a_cancel_that_waited_sees_who_holds_the_task_now(stage: Stage) -> None:
-    task = await stage.dispatcher.enqueue(a_task())
-    identity = (await stage.dispatcher._claimer("first")).identity
+    task = await stage.harness.enqueue(a_task())
+    identity = (await stage.harness._claimer("first")).identity
     async with stage.engine.database.transaction() as session:
         await claim_task(session, identity, int(task.task_id))
-        canceling = asyncio.ensure_future(stage.dispatcher.cancel(task.task_id))
+        canceling = asyncio.ensure_future(stage.harness.cancel(task.task_id))
         await stage.waits(canceling)
     assert await canceling == "canceling"
 
 
 @check
 async def a_reservation_that_is_canceled_leaves_its_attempt(stage: Stage) -> None:
-    reservation, queued = await reserved(stage), await stage.dispatcher.enqueue(a_task())
+    reservation, queued = await reserved(stage), await stage.harness.enqueue(a_task())
     for task_id in (str(reservation.task_id), queued.task_id):
-        assert await stage.dispatcher.cancel(task_id) == "canceled"
-    assert [row.state for row in await stage.dispatcher.attempts(str(reservation.task_id))] == ["canceled"]
+        assert await stage.harness.cancel(task_id) == "canceled"
+    assert [row.state for row in await stage.harness.attempts(str(reservation.task_id))] == ["canceled"]
 
 
 @check
 async def only_a_failed_task_is_retried(stage: Stage) -> None:
-    delayed = await stage.dispatcher.enqueue(a_delayed_task(60))
+    delayed = await stage.harness.enqueue(a_delayed_task(60))
     for task_id in (
         delayed.task_id,
-        await a_canceled_task(stage.dispatcher),
-        await a_completed_task(stage.dispatcher),
-        (await a_running_task(stage.dispatcher)).task_id,
+        await a_canceled_task(stage.harness),
+        await a_completed_task(stage.harness),
+        (await a_running_task(stage.harness)).task_id,
     ):
         before = await stage.state(task_id)
         with refuses(Conflict):
-            await stage.dispatcher.retry(task_id)
+            await stage.harness.retry(task_id)
         assert await stage.state(task_id) == before
-    assert await stage.dispatcher.reconcile_once() == 0
+    assert await stage.harness.reconcile_once() == 0
 
 
 @check
 async def another_tenant_cannot_retry(stage: Stage) -> None:
     await another_tenant(stage)
-    for task_id in (await a_retrying_task(stage.dispatcher), await a_failed_task(stage.dispatcher)):
+    for task_id in (await a_retrying_task(stage.harness), await a_failed_task(stage.harness)):
         with refuses(NotFound, Conflict):
             await retry(
                 stage.engine.database, stage.engine.catalog, OTHER_TENANT_ID, int(task_id), actor="x", reason=""
@@ -113,7 +113,7 @@ async def another_tenant_cannot_retry(stage: Stage) -> None:
 
 @check
 async def a_key_stands_for_one_task(stage: Stage) -> None:
-    tasks = [await stage.dispatcher.enqueue(a_task(key="order-1")) for _ in range(2)]
+    tasks = [await stage.harness.enqueue(a_task(key="order-1")) for _ in range(2)]
     assert len({task.task_id for task in tasks}) == 1
     order = EnqueueOrder(tenant_id=1, queue="default", action="shop.charge", policy=RetryPolicy())
     accepted = await enqueue(
@@ -125,7 +125,7 @@ async def a_key_stands_for_one_task(stage: Stage) -> None:
 @check
 async def a_key_belongs_to_its_tenant(stage: Stage) -> None:
     await another_tenant(stage)
-    task = await stage.dispatcher.enqueue(a_task(key="order-1"))
+    task = await stage.harness.enqueue(a_task(key="order-1"))
     order = EnqueueOrder(tenant_id=OTHER_TENANT_ID, queue="default", action="shop.charge", policy=RetryPolicy())
     accepted = await enqueue(stage.engine, await intern(stage.engine.catalog, order), [b"{}"], keys=["order-1"])
     assert [task.task_id] != [str(task_id) for task_id in accepted.task_ids]
@@ -154,12 +154,12 @@ async def a_lane_belongs_to_its_tenant(stage: Stage) -> None:
 
 @check
 async def a_worker_that_left_stays_gone(stage: Stage) -> None:
-    worker_id = await stage.dispatcher.worker_id("first")
-    await stage.dispatcher.retire("first")
+    worker_id = await stage.harness.worker_id("first")
+    await stage.harness.retire("first")
     left_at = await stage.value("select ended_at from holdfast.worker")
     await stage.clock.advance(seconds=100)
-    await stage.dispatcher.retire("first")
-    await stage.dispatcher.drain("first")
+    await stage.harness.retire("first")
+    await stage.harness.drain("first")
     async with stage.engine.database.session() as session:
         assert (await heartbeat(session, worker_id, {}, lease_seconds=10)).worker_state is None
     assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 0
@@ -170,9 +170,9 @@ async def a_worker_that_left_stays_gone(stage: Stage) -> None:
 @check
 async def a_drained_worker_that_was_silent_drains_on(stage: Stage) -> None:
     """Also one elsewhere, which keeps nothing of it itself."""
-    database, drained = stage.engine.database, await stage.dispatcher.worker_id("first")
-    active = await stage.dispatcher.worker_id("second")
-    await stage.dispatcher.drain("first")
+    database, drained = stage.engine.database, await stage.harness.worker_id("first")
+    active = await stage.harness.worker_id("second")
+    await stage.harness.drain("first")
     for beat in (_beat_each, beat_workers):
         await stage.clock.advance(seconds=100)
         assert await lose_workers_once(database, silent_seconds=30) == 2
@@ -186,7 +186,7 @@ async def _beat_each(database: Database, worker_ids: list[int]) -> dict[int, str
 
 @check
 async def only_silent_workers_are_shown_as_lost(stage: Stage) -> None:
-    await stage.dispatcher.worker_id("first")
+    await stage.harness.worker_id("first")
     assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 0
     await stage.clock.advance(seconds=31)
     assert await lose_workers_once(stage.engine.database, silent_seconds=30) == 1
@@ -194,7 +194,7 @@ async def only_silent_workers_are_shown_as_lost(stage: Stage) -> None:
 
 @check
 async def a_note_needs_the_current_lease(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     reservation = await reserved(stage)
     own = (lease.claimed.task_id, lease.attempt, lease.token)
     forgeries = [
@@ -209,25 +209,25 @@ async def a_note_needs_the_current_lease(stage: Stage) -> None:
 
 @check
 async def a_second_pause_keeps_the_first(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
-    assert await stage.dispatcher.pause(reason="first")
-    assert not await stage.dispatcher.pause(reason="") and not await stage.dispatcher.pause(reason="first")
+    await stage.harness.enqueue(a_task())
+    assert await stage.harness.pause(reason="first")
+    assert not await stage.harness.pause(reason="") and not await stage.harness.pause(reason="first")
     assert await stage.value("select paused_reason from holdfast.queue") == "first"
-    assert await stage.dispatcher.pause(reason="second")
-    assert [await stage.dispatcher.resume() for _ in range(2)] == [True, False]
+    assert await stage.harness.pause(reason="second")
+    assert [await stage.harness.resume() for _ in range(2)] == [True, False]
 
 
 @check
 async def another_tenants_queue_is_left_alone(stage: Stage) -> None:
     await another_tenant(stage)
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     await stage.engine.database.fetch(sql("ensure_queue"), OTHER_TENANT_ID, "default")
     options = {"actor": "x", "reason": ""}
     await queues.pause(stage.engine, OTHER_TENANT_ID, "default", **options)
     await queues.limit(stage.engine, OTHER_TENANT_ID, "default", max_running=1, starts_per_second=None, **options)
     mine = await stage.engine.database.fetchrow("select paused_at, max_running from holdfast.queue where tenant_id = 1")
     assert tuple(mine) == (None, None)
-    await stage.dispatcher.pause()
+    await stage.harness.pause()
     await queues.resume(stage.engine, OTHER_TENANT_ID, "default", **options)
     assert await stage.value("select paused_at is not null from holdfast.queue where tenant_id = 1")
 
@@ -239,18 +239,18 @@ async def another_tenants_queue_is_not_what_is_recorded(stage: Stage) -> None:
     await queues.limit(
         stage.engine, OTHER_TENANT_ID, "default", max_running=7, starts_per_second=None, actor="x", reason=""
     )
-    await stage.dispatcher.enqueue(a_task())
-    await stage.dispatcher.limit(max_running=3)
+    await stage.harness.enqueue(a_task())
+    await stage.harness.limit(max_running=3)
     (row,) = await list_audit(stage.engine.database, 1)
     assert (row.before["max_running"], row.after["max_running"]) == (None, 3)
 
 
 @check
 async def what_is_recorded_as_before_was_so_until_the_change(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     async with stage.engine.database.transaction() as session:
         await session.fetch(sql("limit_queue"), 1, "default", 3, None, "x", "")
-        limiting = asyncio.ensure_future(stage.dispatcher.limit(max_running=5))
+        limiting = asyncio.ensure_future(stage.harness.limit(max_running=5))
         await stage.waits(limiting)
     await limiting
     (row,) = await list_audit(stage.engine.database, 1)
@@ -267,8 +267,8 @@ async def _append(stage: Stage, tenant_id: int, follows: int) -> int:
 
 @check
 async def a_row_is_appended_only_behind_the_last(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
-    await stage.dispatcher.pause()
+    await stage.harness.enqueue(a_task())
+    await stage.harness.pause()
     assert [await _append(stage, 1, follows) for follows in (0, 2)] == [0, 0]
     assert (await verify_audit(stage.engine.database, 1)).is_sound
 
@@ -276,14 +276,14 @@ async def a_row_is_appended_only_behind_the_last(stage: Stage) -> None:
 @check
 async def a_row_is_appended_to_its_own_chain(stage: Stage) -> None:
     await another_tenant(stage)
-    await stage.dispatcher.enqueue(a_task())
-    await stage.dispatcher.pause()
+    await stage.harness.enqueue(a_task())
+    await stage.harness.pause()
     assert await _append(stage, OTHER_TENANT_ID, 1) == 0
 
 
 @check
 async def starts_are_counted_only_where_they_are_limited(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
-    await stage.dispatcher.limit(max_running=5)
-    await stage.dispatcher.claim_one()
+    await stage.harness.enqueue(a_task())
+    await stage.harness.limit(max_running=5)
+    await stage.harness.claim_one()
     assert await stage.value("select starts_counted_at from holdfast.queue") is None

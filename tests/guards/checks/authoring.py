@@ -12,7 +12,7 @@ from holdfast.errors import Conflict
 @check
 async def a_key_stands_for_one_run(stage: Stage) -> None:
     engine, options = stage.engine, RunOptions(key="order-1")
-    snapshot = await stage.dispatcher.runs.snapshot(a_flow("a>b"))
+    snapshot = await stage.harness.runs.snapshot(a_flow("a>b"))
     runs = [
         (await start(engine.database, engine.catalog, snapshot, [given], options))[0]
         for given in (b'{"day": 1}', b'{"day":1}')

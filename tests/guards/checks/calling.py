@@ -182,8 +182,8 @@ async def one_process_begins_an_epoch(stage: Stage) -> None:
 @check
 async def a_restored_database_takes_leases_and_nothing_else(stage: Stage) -> None:
     await a_task_queued_and_one_that_runs(stage)
-    worker_id = await stage.dispatcher.worker_id("left")
-    await stage.dispatcher.retire("left")
+    worker_id = await stage.harness.worker_id("left")
+    await stage.harness.retire("left")
     ended = "select ended_at from holdfast.worker where worker_id = $1"
     before = await stage.value(ended, worker_id)
     await stage.clock.advance(seconds=5)
@@ -194,8 +194,8 @@ async def a_restored_database_takes_leases_and_nothing_else(stage: Stage) -> Non
 
 
 async def a_task_queued_and_one_that_runs(stage: Stage) -> None:
-    await a_running_task(stage.dispatcher)
-    await stage.dispatcher.enqueue(a_task())
+    await a_running_task(stage.harness)
+    await stage.harness.enqueue(a_task())
 
 
 @check
@@ -211,7 +211,7 @@ async def no_id_is_drawn_while_an_epoch_begins(stage: Stage) -> None:
 
 async def counted_beside(stage: Stage, verb: str) -> int:
     """How many are counted by a pass, and by another that begins before the first commits."""
-    await a_completed_task(stage.dispatcher)
+    await a_completed_task(stage.harness)
     async with stage.engine.database.transaction() as session:
         assert await session.fetchval(sql("count_completed"), False)
         late = asyncio.ensure_future(stage.value(f"select holdfast.{verb}"))
@@ -232,7 +232,7 @@ async def who_counts_anew_waits_for_who_counts(stage: Stage) -> None:
 
 @check
 async def a_pass_that_counts_does_not_wait_for_another(stage: Stage) -> None:
-    await a_completed_task(stage.dispatcher)
+    await a_completed_task(stage.harness)
     async with stage.engine.database.transaction() as session, stage.impatient() as other:
         assert await session.fetchval(sql("count_completed"), False)
         assert not await other.fetchval(sql("count_completed"), False)
@@ -241,18 +241,18 @@ async def a_pass_that_counts_does_not_wait_for_another(stage: Stage) -> None:
 @check
 async def a_task_that_waits_for_its_time_has_no_hint(stage: Stage) -> None:
     await _on(stage)
-    await stage.dispatcher.enqueue(a_task(delay_seconds=60))
+    await stage.harness.enqueue(a_task(delay_seconds=60))
     assert await _hints(stage) == 0
 
 
 @check
 async def rows_of_a_lost_attempt_are_not_committed_by_the_next(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher, max_losses=3)
+    lease = await a_running_task(stage.harness, max_losses=3)
     await staged(stage.engine, lease, generation, rows(1))
     again = await lost_and_claimed_again(stage, lease)
     commit = await staged(stage.engine, again, generation, rows(2))
-    await stage.dispatcher.settle(again, completed(commit))
+    await stage.harness.settle(again, completed(commit))
     assert [one for one, _ in await seen(stage.engine)] == [2]
 
 
@@ -260,8 +260,8 @@ async def rows_of_a_lost_attempt_are_not_committed_by_the_next(stage: Stage) -> 
 async def a_row_that_is_there_is_not_added_again(stage: Stage) -> None:
     generation = await declared(stage.engine)
     for _ in range(2):
-        lease = await a_running_task(stage.dispatcher)
+        lease = await a_running_task(stage.harness)
         commit = await staged(stage.engine, lease, generation, rows(1))
-        await stage.dispatcher.settle(lease, completed(commit))
+        await stage.harness.settle(lease, completed(commit))
         assert await stage.state(lease.task_id) == "completed"
     assert len(await seen(stage.engine)) == 1

@@ -27,7 +27,7 @@ async def a_campaign(stage: Stage, letters: int = 2, **options: object) -> tuple
     """A campaign over some letters, and its group."""
     for _ in range(letters):
         task_id, _ = await a_letter(stage)
-    [letter] = await stage.dispatcher.letters(task_id)
+    [letter] = await stage.harness.letters(task_id)
     view = await start_campaign(stage.engine, 1, letter.fingerprint, actor="ann", reason="fixed", **options)
     return int(view.campaign_id), letter.fingerprint
 
@@ -35,10 +35,10 @@ async def a_campaign(stage: Stage, letters: int = 2, **options: object) -> tuple
 async def failed_again(stage: Stage) -> str:
     """A task with two letters of one fault, of which the newer stands for it; answers the fault."""
     task_id, _ = await a_letter(stage)
-    await stage.dispatcher.redrive(task_id)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    await stage.harness.redrive(task_id)
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
     await stage.engine.database.fetch("update holdfast.dead_letter set state = 'open', wants_sweep = false")
-    return (await stage.dispatcher.letters(task_id))[0].fingerprint
+    return (await stage.harness.letters(task_id))[0].fingerprint
 
 
 @check
@@ -48,7 +48,7 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
     _, unwanted = await a_letter(stage)
     _, mended = await a_letter(stage)
     under_way, left = await a_letter(stage)
-    await stage.dispatcher.redrive(under_way)
+    await stage.harness.redrive(under_way)
     await stage.engine.database.fetch(sql("ignore_letters"), [ignored, left], "ann", "known", "ignored", 1)
     await stage.engine.database.fetch(sql("close_letters"), [mended], "ann", "mended", 1)
     await stage.engine.database.fetch(
@@ -64,11 +64,11 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
 @check
 async def a_canceled_runs_letter_does_not_go(stage: Stage) -> None:
     flow = a_flow(alone=("x", "y"))
-    run_id = await stage.dispatcher.runs.start(flow)
-    failing, _ = await stage.dispatcher.claim(2)
-    await stage.dispatcher.settle(failing, Failed(a_failure()))
-    await stage.dispatcher.runs.cancel(run_id)
-    [letter] = await stage.dispatcher.letters(failing.task_id)
+    run_id = await stage.harness.runs.start(flow)
+    failing, _ = await stage.harness.claim(2)
+    await stage.harness.settle(failing, Failed(a_failure()))
+    await stage.harness.runs.cancel(run_id)
+    [letter] = await stage.harness.letters(failing.task_id)
     assert letter.state == "open"
     with refuses(NotFound):
         await start_campaign(stage.engine, 1, letter.fingerprint, actor="ann", reason="fixed")
@@ -144,7 +144,7 @@ async def a_campaign_takes_only_what_is_its_to_take(stage: Stage) -> None:
     campaign_id, fingerprint = await a_campaign(stage, letters=4)
     ids = await stage.value("select array_agg(dead_letter_id order by dead_letter_id) from holdfast.dead_letter")
     _, later = await a_letter(stage)
-    await stage.dispatcher.redrive(under_way)
+    await stage.harness.redrive(under_way)
     database = stage.engine.database
     await database.fetch(sql("ignore_letters"), [moving, ids[1]], "ann", "known", "ignored", 1)
     await database.fetch(sql("close_letters"), [ids[2]], "ann", "mended", 1)
@@ -161,8 +161,8 @@ async def a_campaign_takes_only_what_is_its_to_take(stage: Stage) -> None:
 async def a_paused_queue_gets_nothing_of_a_campaign(stage: Stage) -> None:
     await a_letter(stage, queue="other")
     await a_campaign(stage)
-    await stage.dispatcher.pause("default")
-    assert await stage.dispatcher.campaigns_once() == 1
+    await stage.harness.pause("default")
+    assert await stage.harness.campaigns_once() == 1
 
 
 @check
@@ -181,7 +181,7 @@ async def campaigns_do_not_wait_for_one_another(stage: Stage) -> None:
 async def a_campaign_that_rests_is_left_alone(stage: Stage) -> None:
     campaign_id, _ = await a_campaign(stage)
     await stage.engine.database.fetch(sql("rest_campaign"), campaign_id, 60.0, "rests")
-    assert await stage.dispatcher.campaigns_once() == 0
+    assert await stage.harness.campaigns_once() == 0
 
 
 @check

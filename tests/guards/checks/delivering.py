@@ -171,7 +171,7 @@ async def what_a_change_of_a_webhook_saw_stays_so(stage: Stage) -> None:
 
 
 async def _offering(stage: Stage) -> int:
-    number = await stage.dispatcher.worker_id("offering")
+    number = await stage.harness.worker_id("offering")
     await stage.engine.database.fetch(
         """update holdfast.worker set labels = '{"probe_url": "http://93.184.215.14/"}' where worker_id = $1""", number
     )
@@ -206,7 +206,7 @@ async def copies_that_see_the_same_turn_do_not_both_take_it(stage: Stage) -> Non
 @check
 async def a_worker_that_left_is_not_asked(stage: Stage) -> None:
     await _offering(stage)
-    await stage.dispatcher.retire("offering")
+    await stage.harness.retire("offering")
     assert await _take(stage) == []
 
 

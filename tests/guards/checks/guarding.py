@@ -20,7 +20,7 @@ from holdfast.engine.limits.declare import Guards, declare_guards
 from holdfast.engine.limits.quotas import change_quota, change_quota_in, list_quotas, set_quota
 from holdfast.errors import Conflict
 from holdfast.store.catalog import DEFAULT_TENANT_ID
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import ACTION, a_failure, a_task
 
 DOWN = Failed(a_failure("connection reset by peer"))
@@ -29,118 +29,118 @@ OURS_SET = f"tenant_id = {DEFAULT_TENANT_ID} and verb = 'quota.set'"
 
 async def guarded(stage: Stage, *, tasks: int = 12, trials: int = 2) -> list[str]:
     await stage.clock.freeze()
-    await stage.dispatcher.guard(ACTION, breaker=Breaker(attempts_min=2, trials=trials))
-    return [one.task_id for one in await stage.dispatcher.enqueue_many(a_task(), [{}] * tasks)]
+    await stage.harness.guard(ACTION, breaker=Breaker(attempts_min=2, trials=trials))
+    return [one.task_id for one in await stage.harness.enqueue_many(a_task(), [{}] * tasks)]
 
 
 async def opened(stage: Stage, **options: int) -> list[str]:
     task_ids = await guarded(stage, **options)
-    for lease in await stage.dispatcher.claim(2):
-        await stage.dispatcher.settle(lease, DOWN)
+    for lease in await stage.harness.claim(2):
+        await stage.harness.settle(lease, DOWN)
     return task_ids
 
 
 async def state(stage: Stage) -> str:
-    return (await stage.dispatcher.breaker(ACTION)).state
+    return (await stage.harness.breaker(ACTION)).state
 
 
 @check
 async def a_breaker_opened_since_the_plan_gives_nothing(stage: Stage) -> None:
     await guarded(stage)
-    claimer: Claimer = await stage.dispatcher._claimer("early")
+    claimer: Claimer = await stage.harness._claimer("early")
     async with stage.engine.database.session() as session:
         await claimer._look(session, 0.0)
-        for lease in await stage.dispatcher.claim(2):
-            await stage.dispatcher.settle(lease, DOWN)
+        for lease in await stage.harness.claim(2):
+            await stage.harness.settle(lease, DOWN)
         assert await claimer._take(session, 5, {}) == []
 
 
 @check
 async def a_lane_on_trial_gives_nothing_unless_granted(stage: Stage) -> None:
     await guarded(stage)
-    claimer: Claimer = await stage.dispatcher._claimer("early")
+    claimer: Claimer = await stage.harness._claimer("early")
     async with stage.engine.database.session() as session:
         await claimer._look(session, 0.0)
-        for lease in await stage.dispatcher.claim(2):
-            await stage.dispatcher.settle(lease, DOWN)
+        for lease in await stage.harness.claim(2):
+            await stage.harness.settle(lease, DOWN)
         await stage.clock.advance("30s")
-        assert len(await stage.dispatcher.claim(5)) == 2
+        assert len(await stage.harness.claim(5)) == 2
         assert await claimer._take(session, 5, {}) == []
 
 
 @check
 async def a_closed_breaker_holds_nothing_back(stage: Stage) -> None:
     first, second, *_ = await guarded(stage)
-    await stage.dispatcher.claim_task(first)
-    assert await stage.dispatcher.reserve(second) is not None
+    await stage.harness.claim_task(first)
+    assert await stage.harness.reserve(second) is not None
 
 
 @check
 async def a_named_task_of_an_open_breaker_is_not_started(stage: Stage) -> None:
     *_, last = await opened(stage)
     with refuses(Conflict):
-        await stage.dispatcher.claim_task(last)
-    assert await stage.dispatcher.reserve(last) is None
+        await stage.harness.claim_task(last)
+    assert await stage.harness.reserve(last) is None
 
 
 @check
 async def no_more_named_trials_than_granted(stage: Stage) -> None:
     *_, second, first = await opened(stage, trials=1)
     await stage.clock.advance("30s")
-    await stage.dispatcher.claim_task(first)
+    await stage.harness.claim_task(first)
     with refuses(Conflict):
-        await stage.dispatcher.claim_task(second)
-    assert await stage.dispatcher.reserve(second) is None
+        await stage.harness.claim_task(second)
+    assert await stage.harness.reserve(second) is None
 
 
 @check
 async def a_repeated_report_counts_once(stage: Stage) -> None:
     await guarded(stage)
-    await stage.dispatcher.guard(ACTION, breaker=Breaker(attempts_min=100))
-    good, bad = await stage.dispatcher.claim(2)
+    await stage.harness.guard(ACTION, breaker=Breaker(attempts_min=100))
+    good, bad = await stage.harness.claim(2)
     for _ in range(2):
-        await stage.dispatcher.settle(good, Completed(b"1"))
-        await stage.dispatcher.settle(bad, DOWN)
-    found = await stage.dispatcher.breaker(ACTION)
+        await stage.harness.settle(good, Completed(b"1"))
+        await stage.harness.settle(bad, DOWN)
+    found = await stage.harness.breaker(ACTION)
     assert (found.counted_attempts, found.counted_failures) == (2, 1)
 
 
 async def _with_old_attempts(stage: Stage) -> list[HeldLease]:
     """A half-open breaker and two attempts that began before it opened."""
     await guarded(stage)
-    old = await stage.dispatcher.claim(2, worker="slow")
-    for lease in await stage.dispatcher.claim(2):
-        await stage.dispatcher.settle(lease, DOWN)
+    old = await stage.harness.claim(2, worker="slow")
+    for lease in await stage.harness.claim(2):
+        await stage.harness.settle(lease, DOWN)
     for _ in range(4):
         await stage.clock.advance("8s")
-        await stage.dispatcher.heartbeat(*old)
-    assert len(await stage.dispatcher.claim(5)) == 2
+        await stage.harness.heartbeat(*old)
+    assert len(await stage.harness.claim(5)) == 2
     return old
 
 
 @check
 async def an_attempt_from_before_it_opened_is_no_trial(stage: Stage) -> None:
     good, bad = await _with_old_attempts(stage)
-    await stage.dispatcher.settle(good, Completed(b"1"))
-    assert (await stage.dispatcher.breaker(ACTION)).passed == 0
-    await stage.dispatcher.settle(bad, DOWN)
+    await stage.harness.settle(good, Completed(b"1"))
+    assert (await stage.harness.breaker(ACTION)).passed == 0
+    await stage.harness.settle(bad, DOWN)
     assert await state(stage) == "half_open"
 
 
 @check
 async def an_open_breaker_counts_nothing(stage: Stage) -> None:
     await guarded(stage)
-    (late,) = await stage.dispatcher.claim(1, worker="slow")
-    for lease in await stage.dispatcher.claim(2):
-        await stage.dispatcher.settle(lease, DOWN)
-    await stage.dispatcher.settle(late, DOWN)
-    assert (await stage.dispatcher.breaker(ACTION)).counted_attempts == 2
+    (late,) = await stage.harness.claim(1, worker="slow")
+    for lease in await stage.harness.claim(2):
+        await stage.harness.settle(lease, DOWN)
+    await stage.harness.settle(late, DOWN)
+    assert (await stage.harness.breaker(ACTION)).counted_attempts == 2
 
 
 @check
 async def workers_that_see_the_same_failures_open_it_once(stage: Stage) -> None:
     await guarded(stage)
-    mine, theirs = await stage.dispatcher.claim(2), await stage.dispatcher.claim(2, worker="second")
+    mine, theirs = await stage.harness.claim(2), await stage.harness.claim(2, worker="second")
     catalog = stage.engine.catalog
 
     async def fail_too() -> None:
@@ -159,7 +159,7 @@ async def workers_that_see_the_same_failures_open_it_once(stage: Stage) -> None:
 async def a_trial_that_waited_passes_nothing_reopened(stage: Stage) -> None:
     await opened(stage)
     await stage.clock.advance("30s")
-    bad, good = await stage.dispatcher.claim(2)
+    bad, good = await stage.harness.claim(2)
     catalog = stage.engine.catalog
 
     async def pass_too() -> None:
@@ -177,8 +177,8 @@ async def a_trial_that_waited_passes_nothing_reopened(stage: Stage) -> None:
 @check
 async def claimers_at_once_start_no_more_trials_than_granted(stage: Stage) -> None:
     await opened(stage)
-    await stage.dispatcher.steer(ACTION, CircuitState.HALF_OPEN)
-    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
+    await stage.harness.steer(ACTION, CircuitState.HALF_OPEN)
+    first, second = await stage.harness._claimer("first"), await stage.harness._claimer("second")
     async with stage.engine.database.transaction() as session:
         assert len(await first.claim(session, 5, now=0.0)) == 2
 
@@ -195,7 +195,7 @@ async def claimers_at_once_start_no_more_trials_than_granted(stage: Stage) -> No
 async def claimers_do_not_wait_for_a_breaker_that_is_moving(stage: Stage) -> None:
     await opened(stage)
     await stage.clock.advance("30s")
-    claimer = await stage.dispatcher._claimer("second")
+    claimer = await stage.harness._claimer("second")
     async with stage.engine.database.transaction() as held, stage.impatient() as session:
         await held.fetch("select from holdfast.breaker for update")
         assert await claimer.claim(session, 5, now=0.0) == []
@@ -216,7 +216,7 @@ async def _a_held_retry_of_another_tenant(stage: Stage) -> None:
     other = await elsewhere(stage)
     for task in await other.enqueue_many(a_task(base_backoff_secs=0.0), [{}, {}]):
         await other.settle(await other.claim_task(task.task_id), DOWN)
-    assert await stage.dispatcher.reconcile_once() == 1
+    assert await stage.harness.reconcile_once() == 1
 
 
 @check
@@ -277,7 +277,7 @@ async def guards_belong_to_their_tenant(stage: Stage) -> None:
     await steer(stage.engine, DEFAULT_TENANT_ID, ACTION, CircuitState.OPEN, actor="me", reason="")
     for queue in ("default", None):
         assert await set_quota(stage.engine, DEFAULT_TENANT_ID, None, queue=queue, actor="me", reason="")
-    await stage.dispatcher.guard(ACTION)
+    await stage.harness.guard(ACTION)
     theirs = await show_breaker(stage.engine.database, OTHER_TENANT_ID, ACTION)
     assert theirs.state == "closed"
     assert [view.retries for view in await list_quotas(stage.engine.database, OTHER_TENANT_ID)] == [1, 1, 1]
@@ -285,39 +285,39 @@ async def guards_belong_to_their_tenant(stage: Stage) -> None:
 
 
 async def failed_once(stage: Stage, *, tasks: int = 4, **options: float) -> list[str]:
-    accepted = await stage.dispatcher.enqueue_many(a_task(**{"base_backoff_secs": 0.0, **options}), [{}] * tasks)
+    accepted = await stage.harness.enqueue_many(a_task(**{"base_backoff_secs": 0.0, **options}), [{}] * tasks)
     for one in accepted:
-        await stage.dispatcher.settle(await stage.dispatcher.claim_task(one.task_id), DOWN)
+        await stage.harness.settle(await stage.harness.claim_task(one.task_id), DOWN)
     return [one.task_id for one in accepted]
 
 
 @check
 async def a_window_has_no_more_retries_than_allowed(stage: Stage) -> None:
     await stage.clock.freeze()
-    await stage.dispatcher.quota(Quota(retries=2))
+    await stage.harness.quota(Quota(retries=2))
     await failed_once(stage)
-    assert await stage.dispatcher.reconcile_once() == 2
+    assert await stage.harness.reconcile_once() == 2
 
 
 @check
 async def a_retry_without_delay_does_not_escape_a_quota(stage: Stage) -> None:
-    await stage.dispatcher.quota(Quota(retries=1))
+    await stage.harness.quota(Quota(retries=1))
     await failed_once(stage)
-    assert await stage.dispatcher.claim(4) == []
+    assert await stage.harness.claim(4) == []
 
 
 @check
 async def a_released_task_waits_for_no_quota(stage: Stage) -> None:
-    await stage.dispatcher.quota(Quota(retries=1))
-    task = await stage.dispatcher.enqueue(a_task())
-    await stage.dispatcher.settle(await stage.dispatcher.claim_task(task.task_id), Released())
-    assert len(await stage.dispatcher.claim(1)) == 1
+    await stage.harness.quota(Quota(retries=1))
+    task = await stage.harness.enqueue(a_task())
+    await stage.harness.settle(await stage.harness.claim_task(task.task_id), Released())
+    assert len(await stage.harness.claim(1)) == 1
 
 
 @check
 async def reconcilers_at_once_let_no_more_go_than_one(stage: Stage) -> None:
     await stage.clock.freeze()
-    await stage.dispatcher.quota(Quota(retries=2))
+    await stage.harness.quota(Quota(retries=2))
     await failed_once(stage)
     async with stage.engine.database.transaction() as session:
         assert (await promote(session, 2)).count == 2
@@ -332,22 +332,22 @@ async def a_backoff_is_never_cut_short(stage: Stage) -> None:
     await stage.clock.freeze()
     (task_id,) = await failed_once(stage, tasks=1, base_backoff_secs=10.0)
     await stage.clock.advance("10s")
-    await stage.dispatcher.reconcile_once()
-    await stage.dispatcher.settle(await stage.dispatcher.claim_task(task_id), DOWN)
-    await stage.dispatcher.quota(Quota(retries=1))
+    await stage.harness.reconcile_once()
+    await stage.harness.settle(await stage.harness.claim_task(task_id), DOWN)
+    await stage.harness.quota(Quota(retries=1))
     await stage.clock.advance("19s")
-    assert await stage.dispatcher.reconcile_once() == 0
+    assert await stage.harness.reconcile_once() == 0
 
 
 @check
 async def hastening_does_not_wait_for_a_locked_task(stage: Stage) -> None:
     await stage.clock.freeze()
-    await stage.dispatcher.quota(Quota(retries=1))
+    await stage.harness.quota(Quota(retries=1))
     await failed_once(stage)
-    await stage.dispatcher.reconcile_once()
+    await stage.harness.reconcile_once()
     async with stage.engine.database.transaction() as held:
         await held.fetch("select from holdfast.live for update")
-        lifting = asyncio.ensure_future(stage.dispatcher.quota(None))
+        lifting = asyncio.ensure_future(stage.harness.quota(None))
         await stage.waits(lifting)
         assert lifting.done()
     await lifting

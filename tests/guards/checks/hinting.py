@@ -29,7 +29,7 @@ async def _hints(stage: Stage) -> int:
 @check
 async def a_hint_is_not_sent_again_before_its_time(stage: Stage) -> None:
     await _on(stage)
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     assert len(await _taken(stage)) == 1
     await stage.clock.advance(seconds=RESEND_SECONDS - 1)
     assert await _taken(stage) == []
@@ -38,7 +38,7 @@ async def a_hint_is_not_sent_again_before_its_time(stage: Stage) -> None:
 @check
 async def a_task_that_runs_needs_no_hint(stage: Stage) -> None:
     await _on(stage)
-    await a_running_task(stage.dispatcher)
+    await a_running_task(stage.harness)
     assert await _taken(stage) == []
     assert await _hints(stage) == 0
 
@@ -46,10 +46,10 @@ async def a_task_that_runs_needs_no_hint(stage: Stage) -> None:
 @check
 async def hints_that_nobody_needs_are_forgotten_and_others_stay(stage: Stage) -> None:
     await _on(stage)
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     assert await replenish_once(stage.engine.database) == 0 == await _hints(stage)
-    await stage.dispatcher.settle(lease, Completed(b"null"))
-    waits = await stage.dispatcher.enqueue(a_task())
+    await stage.harness.settle(lease, Completed(b"null"))
+    waits = await stage.harness.enqueue(a_task())
     await replenish_once(stage.engine.database)
     assert await stage.value("select array_agg(task_id::text) from holdfast.hint") == [waits.task_id]
 
@@ -57,10 +57,10 @@ async def hints_that_nobody_needs_are_forgotten_and_others_stay(stage: Stage) ->
 @check
 async def relays_do_not_wait_for_one_another(stage: Stage) -> None:
     await _on(stage)
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     for statement, arguments in ((sql("take_hints"), (10, 1.0, 1.0)), (sql("clear_hints"), (10,))):
         if statement == sql("clear_hints"):
-            await stage.dispatcher.claim_one()
+            await stage.harness.claim_one()
         async with stage.engine.database.transaction() as held:
             await held.fetch("select from holdfast.hint for update")
             async with stage.impatient() as other:
@@ -69,17 +69,17 @@ async def relays_do_not_wait_for_one_another(stage: Stage) -> None:
 
 @check
 async def a_paused_queue_gets_no_further_hints(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     await _on(stage)
-    await stage.dispatcher.pause()
+    await stage.harness.pause()
     assert await replenish_once(stage.engine.database) == 0
-    await stage.dispatcher.resume()
+    await stage.harness.resume()
     assert await replenish_once(stage.engine.database) == 1
 
 
 @check
 async def no_hints_are_filled_in_while_they_are_off(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     assert await replenish_once(stage.engine.database) == 0
     await tell_away(stage.engine.database, "sqs", "refused")
     assert await stage.value("select away_since from holdfast.wake") is None
@@ -89,7 +89,7 @@ async def no_hints_are_filled_in_while_they_are_off(stage: Stage) -> None:
 
 @check
 async def two_relays_fill_in_a_hint_once(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     await _on(stage)
     async with stage.engine.database.transaction() as first:
         assert len(await first.fetch(sql("fill_hints"))) == 1

@@ -36,11 +36,11 @@ async def _day_after(stage: Stage, days: float = 3) -> None:
 @check
 async def history_in_use_is_kept(stage: Stage) -> None:
     """A block with live, failed or canceled work stays, however old; one with completed work goes."""
-    live = await stage.dispatcher.enqueue(a_task())
+    live = await stage.harness.enqueue(a_task())
     for _ in range(3):
         await _day_after(stage)
     assert await stage.state(live.task_id) == "queued"
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure("validation: no")))
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure("validation: no")))
     for _ in range(2):
         await _day_after(stage)
     assert await stage.value("select count(*) from holdfast.body where task_id = $1", int(live.task_id)) == 1
@@ -50,9 +50,9 @@ async def history_in_use_is_kept(stage: Stage) -> None:
 async def a_run_that_is_run_again_stays(stage: Stage) -> None:
     """The re-drive had not committed when its block was looked at. A wait has no live task to keep the block."""
     engine = stage.engine
-    run_id = await stage.dispatcher.runs.start(a_wait())
-    await stage.dispatcher.runs.signal("payment", 1)
-    await end_all(stage.dispatcher)
+    run_id = await stage.harness.runs.start(a_wait())
+    await stage.harness.runs.signal("payment", 1)
+    await end_all(stage.harness)
     await stage.clock.advance("1d")
     await begin_today(engine.database)
     await stage.clock.advance("3d")
@@ -61,15 +61,15 @@ async def a_run_that_is_run_again_stays(stage: Stage) -> None:
         folding = asyncio.ensure_future(fold_old(engine.database, days=1))
         await stage.waits(folding)
     await folding
-    await stage.dispatcher.runs.signal("payment", 2)
-    await end_all(stage.dispatcher)
-    assert await stage.dispatcher.runs.state(run_id) == "completed"
+    await stage.harness.runs.signal("payment", 2)
+    await end_all(stage.harness)
+    assert await stage.harness.runs.state(run_id) == "completed"
 
 
 @check
 async def a_failure_nobody_dealt_with_is_kept(stage: Stage) -> None:
     """Also one that wanted no letter."""
-    task_id = await a_failed_task(stage.dispatcher)
+    task_id = await a_failed_task(stage.harness)
     await stage.engine.database.fetch("delete from holdfast.dead_letter")
     await stage.engine.database.fetch("update holdfast.ended set has_letter = false")
     for _ in range(3):
@@ -79,7 +79,7 @@ async def a_failure_nobody_dealt_with_is_kept(stage: Stage) -> None:
 
 @check
 async def a_failure_that_was_left_is_kept(stage: Stage) -> None:
-    task_id = await a_failed_task(stage.dispatcher)
+    task_id = await a_failed_task(stage.harness)
     await ignore(stage.engine, 1, task_id=int(task_id), actor="ann", reason="known")
     for _ in range(3):
         await _day_after(stage)
@@ -88,7 +88,7 @@ async def a_failure_that_was_left_is_kept(stage: Stage) -> None:
 
 @check
 async def young_history_is_kept(stage: Stage) -> None:
-    task_id = await a_completed_task(stage.dispatcher)
+    task_id = await a_completed_task(stage.harness)
     events = await stage.value("select count(*) from holdfast.event")
     await retain_once(stage.engine.database, days=1)
     await stage.clock.advance("1d")
@@ -99,9 +99,9 @@ async def young_history_is_kept(stage: Stage) -> None:
 
 @check
 async def young_events_behind_old_ones_are_kept(stage: Stage) -> None:
-    await a_completed_task(stage.dispatcher)
+    await a_completed_task(stage.harness)
     await stage.clock.advance("6d")
-    task_id = await a_completed_task(stage.dispatcher)
+    task_id = await a_completed_task(stage.harness)
     await retain_once(stage.engine.database, days=5)
     told = await stage.engine.database.fetch("select distinct task_ids from holdfast.event where kind like 'task.%'")
     assert [row["task_ids"] for row in told] == [[int(task_id)]]
@@ -109,14 +109,14 @@ async def young_events_behind_old_ones_are_kept(stage: Stage) -> None:
 
 @check
 async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    await stage.dispatcher.worker_id("idle")
-    await stage.dispatcher.worker_id("left")
+    lease = await a_running_task(stage.harness)
+    await stage.harness.worker_id("idle")
+    await stage.harness.worker_id("left")
     await stage.clock.advance("1d")
-    await stage.dispatcher.retire("left")
+    await stage.harness.retire("left")
     await retain_once(stage.engine.database, days=1)
     assert await stage.value("select count(*) from holdfast.worker") == 3
-    await stage.dispatcher.retire("first")
+    await stage.harness.retire("first")
     await _day_after(stage)
     kept = await stage.engine.database.fetch("select name from holdfast.worker order by 1")
     assert [row["name"] for row in kept] == ["first", "idle"]
@@ -125,20 +125,20 @@ async def workers_in_use_are_not_forgotten(stage: Stage) -> None:
 
 @check
 async def workers_that_a_failure_names_are_not_forgotten(stage: Stage) -> None:
-    await stage.dispatcher.settle(await a_running_task(stage.dispatcher), Failed(a_failure()))
-    await stage.dispatcher.retire("first")
+    await stage.harness.settle(await a_running_task(stage.harness), Failed(a_failure()))
+    await stage.harness.retire("first")
     await _day_after(stage)
     assert await stage.value("select count(*) from holdfast.worker") == 1
 
 
 @check
 async def ids_never_go_back(stage: Stage) -> None:
-    await stage.dispatcher.enqueue(a_task())
+    await stage.harness.enqueue(a_task())
     await _day_after(stage)
     tasks, runs = [], []
     for _ in range(3):
-        tasks.append(int((await stage.dispatcher.enqueue(a_task())).task_id))
-        runs.append(int(await stage.dispatcher.runs.start(a_flow("a>b"))))
+        tasks.append(int((await stage.harness.enqueue(a_task())).task_id))
+        runs.append(int(await stage.harness.runs.start(a_flow("a>b"))))
         await retain_once(stage.engine.database, days=1)
     assert tasks == sorted(set(tasks)) and runs == sorted(set(runs))
 
@@ -160,7 +160,7 @@ async def a_span_does_not_lead_back_to_a_block_before(stage: Stage) -> None:
     # A span that was set back is brought forward again.
     await database.fetch("select setval('holdfast.span', $1::bigint + 2)", first)
     await begin_today(database)
-    assert int(await stage.dispatcher.runs.start(a_flow("a>b"))) > newest
+    assert int(await stage.harness.runs.start(a_flow("a>b"))) > newest
 
 
 @check
@@ -174,48 +174,48 @@ async def one_process_at_a_time_changes_blocks(stage: Stage) -> None:
 
 @check
 async def a_spent_budget_ends_the_task(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher, max_retries=0)
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
-    lost = await a_running_task(stage.dispatcher, max_losses=0)
-    await stage.dispatcher.settle(lost, Lost(a_failure()))
+    lease = await a_running_task(stage.harness, max_retries=0)
+    await stage.harness.settle(lease, Failed(a_failure()))
+    lost = await a_running_task(stage.harness, max_losses=0)
+    await stage.harness.settle(lost, Lost(a_failure()))
     assert [await stage.state(one.task_id) for one in (lease, lost)] == ["failed", "failed"]
     assert await stage.value("select count(*) from holdfast.ended") == 2
 
 
 @check
 async def losses_and_failures_have_budgets_of_their_own(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher, max_retries=0, max_losses=1)
-    await stage.dispatcher.settle(lease, Lost(a_failure()))
-    assert (await stage.dispatcher.task(lease.task_id)).loss_count == 1
-    again = await stage.dispatcher.claim_task(lease.task_id)
-    await stage.dispatcher.settle(again, Failed(a_failure()))
+    lease = await a_running_task(stage.harness, max_retries=0, max_losses=1)
+    await stage.harness.settle(lease, Lost(a_failure()))
+    assert (await stage.harness.task(lease.task_id)).loss_count == 1
+    again = await stage.harness.claim_task(lease.task_id)
+    await stage.harness.settle(again, Failed(a_failure()))
     assert await stage.value("select count(*) from holdfast.ended") == 1
 
 
 @check
 async def what_cannot_get_better_is_not_retried(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    await stage.dispatcher.settle(lease, Failed(a_failure("validation: no such customer")))
+    lease = await a_running_task(stage.harness)
+    await stage.harness.settle(lease, Failed(a_failure("validation: no such customer")))
     assert await stage.value("select count(*) from holdfast.ended") == 1
 
 
 @check
 async def a_retry_waits_for_its_backoff(stage: Stage) -> None:
-    await a_retrying_task(stage.dispatcher)
-    assert await stage.dispatcher.claim(1) == []
-    assert await stage.dispatcher.reconcile_once() == 0
+    await a_retrying_task(stage.harness)
+    assert await stage.harness.claim(1) == []
+    assert await stage.harness.reconcile_once() == 0
 
 
 @check
 async def a_first_loss_is_retried_at_once(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    await stage.dispatcher.settle(lease, Lost(a_failure()))
-    assert len(await stage.dispatcher.claim(1)) == 1
+    lease = await a_running_task(stage.harness)
+    await stage.harness.settle(lease, Lost(a_failure()))
+    assert len(await stage.harness.claim(1)) == 1
 
 
 async def _refused_by_schema(stage: Stage, change: str, where: str = "state = 'q'") -> None:
-    await stage.dispatcher.enqueue(a_task())
-    await a_running_task(stage.dispatcher)
+    await stage.harness.enqueue(a_task())
+    await a_running_task(stage.harness)
     with refuses(asyncpg.CheckViolationError):
         await stage.engine.database.fetch(f"update holdfast.live set {change} where {where}")
 
@@ -262,6 +262,6 @@ async def the_schema_refuses_a_node_of_no_run(stage: Stage) -> None:
 
 @check
 async def the_schema_refuses_a_retry_that_is_no_decision(stage: Stage) -> None:
-    await a_failed_task(stage.dispatcher)
+    await a_failed_task(stage.harness)
     with refuses(asyncpg.CheckViolationError):
         await stage.engine.database.fetch("update holdfast.failure set retry_at = holdfast.instant()")

@@ -25,7 +25,7 @@ LAUNCHER = "test"
 async def launchable(stage: Stage, count: int = 1) -> list[Launchable]:
     await stage.engine.catalog.declare(1, ACTION, "default", RetryPolicy(), "", launcher=LAUNCHER)
     for _ in range(count):
-        await stage.dispatcher.enqueue(a_task(action=ACTION, max_losses=5))
+        await stage.harness.enqueue(a_task(action=ACTION, max_losses=5))
     return await launching.find_launchable(stage.engine.database)
 
 
@@ -50,7 +50,7 @@ async def fail(stage: Stage, launch: Launch) -> None:
 async def lose(stage: Stage) -> None:
     """Let the reservation's time pass, and take the task up again."""
     await stage.clock.advance(seconds=301)
-    assert await stage.dispatcher.reap_once() == 1
+    assert await stage.harness.reap_once() == 1
 
 
 async def held(stage: Stage) -> int:
@@ -81,7 +81,7 @@ async def a_token_past_its_time_cannot_be_used(stage: Stage) -> None:
     launch = await begun(stage)
     await stage.engine.database.fetch("update holdfast.launch set token_expires_at = holdfast.instant()")
     with refuses(Conflict):
-        await stage.dispatcher.attach(told(launch))
+        await stage.harness.attach(told(launch))
 
 
 @check
@@ -91,7 +91,7 @@ async def a_token_of_an_earlier_attempt_cannot_be_used(stage: Stage) -> None:
     [again] = await launching.find_launchable(stage.engine.database)
     second = await begun(stage, again)
     with refuses(Conflict):
-        await stage.dispatcher.attach(msgspec.structs.replace(told(second), token=first.token))
+        await stage.harness.attach(msgspec.structs.replace(told(second), token=first.token))
 
 
 @check
@@ -100,7 +100,7 @@ async def attaching_spends_the_tokens_of_its_attempt_alone(stage: Stage) -> None
     await lose(stage)
     [again] = await launching.find_launchable(stage.engine.database)
     second = await begun(stage, again)
-    await stage.dispatcher.attach(told(second))
+    await stage.harness.attach(told(second))
     assert await stage.value("select count(*) from holdfast.launch where state = 'p'") == 1
 
 
@@ -124,14 +124,14 @@ async def the_slot_of_an_attempt_that_is_over_is_free(stage: Stage) -> None:
     assert holder is not None
     launch = await launching.reserve_launch(stage.engine.database, one, holder, launch_seconds=300)
     assert launch is not None and await launching.take_slot(stage.engine.database, other, slots=1) is None
-    await stage.dispatcher.settle(await stage.dispatcher.attach(told(launch)), Completed(b"1"))
+    await stage.harness.settle(await stage.harness.attach(told(launch)), Completed(b"1"))
     assert await launching.take_slot(stage.engine.database, other, slots=1) is not None
 
 
 @check
 async def a_slot_of_an_open_attempt_is_not_freed(stage: Stage) -> None:
     launch = await begun(stage)
-    await stage.dispatcher.attach(told(launch))
+    await stage.harness.attach(told(launch))
     await launching.tidy_launches(stage.engine.database)
     assert await held(stage) == 1
 
@@ -155,17 +155,17 @@ async def a_launch_taken_back_is_not_written_down(stage: Stage) -> None:
 @check
 async def a_failed_launch_takes_nothing_back_from_a_worker_that_came(stage: Stage) -> None:
     launch = await begun(stage)
-    lease = await stage.dispatcher.attach(told(launch))
+    lease = await stage.harness.attach(told(launch))
     await fail(stage, launch)
     assert await stage.value("select failures from holdfast.launch") == 0
-    await stage.dispatcher.settle(lease, Completed(b"1"))
+    await stage.harness.settle(lease, Completed(b"1"))
 
 
 @check
 async def a_failed_launch_waits_for_a_worker_that_attaches(stage: Stage) -> None:
     launch = await begun(stage)
     async with stage.engine.database.transaction() as session:
-        identity = (await stage.dispatcher._claimer("first")).identity
+        identity = (await stage.harness._claimer("first")).identity
         await attach(session, identity, launch.of.task_id, launch.of.attempt, launch.token)
         failing = asyncio.ensure_future(fail(stage, launch))
         await stage.waits(failing)
@@ -273,7 +273,7 @@ async def forgetting_a_launch_leaves_the_next_alone(stage: Stage) -> None:
 async def a_launch_that_failed_dispatched_no_attempt(stage: Stage) -> None:
     launch = await begun(stage)
     await fail(stage, launch)
-    await stage.dispatcher.cancel(str(launch.of.task_id))
+    await stage.harness.cancel(str(launch.of.task_id))
     [over] = await launching.over_launches(stage.engine.database, LAUNCHER)
     await launching.forget_launch(stage.engine.database, over)
     assert await stage.value("select count(*) from holdfast.dispatched") == 0

@@ -17,10 +17,10 @@ BY = CutoverRequest(actor="check", reason="")
 async def a_run_that_wrote(stage: Stage, version: int = 1) -> tuple[str, int]:
     """A run whose first node appended a row without a key; and to which generation."""
     generation = [await declared(stage.engine, orders(number, key=())) for number in range(1, version + 1)][-1]
-    run = await stage.dispatcher.runs.start(a_diamond())
-    [lease] = await stage.dispatcher.claim(1)
-    await stage.dispatcher.settle(lease, completed(await staged(stage.engine, lease, generation, rows(1))))
-    await finish(stage.dispatcher)
+    run = await stage.harness.runs.start(a_diamond())
+    [lease] = await stage.harness.claim(1)
+    await stage.harness.settle(lease, completed(await staged(stage.engine, lease, generation, rows(1))))
+    await finish(stage.harness)
     return run, generation.generation_id
 
 
@@ -29,8 +29,8 @@ async def an_old_generation_is_owed_nothing(stage: Stage) -> None:
     run, _ = await a_run_that_wrote(stage)
     await declared(stage.engine, orders(2, key=()))
     await cut_over(stage.engine.database, 1, "orders", 2, BY, is_forced=True)
-    await stage.dispatcher.runs.retry(run, only="start")
-    await finish(stage.dispatcher)
+    await stage.harness.runs.retry(run, only="start")
+    await finish(stage.harness)
     assert await stage.value("select count(*) from holdfast.dataset_owed") == 0
 
 
@@ -38,10 +38,10 @@ async def an_old_generation_is_owed_nothing(stage: Stage) -> None:
 async def a_generation_that_is_superseded_is_owed_nothing_more(stage: Stage) -> None:
     """It is shown as it was, should it be shown again."""
     run, _ = await a_run_that_wrote(stage)
-    await stage.dispatcher.runs.retry(run, only="start")
+    await stage.harness.runs.retry(run, only="start")
     await declared(stage.engine, orders(2, key=()))
     await cut_over(stage.engine.database, 1, "orders", 2, BY, is_forced=True)
-    await finish(stage.dispatcher)
+    await finish(stage.harness)
     await roll_back(stage.engine.database, 1, "orders", 2, BY, is_kept=True)
     await take_back_once(stage.engine.database)
     assert await stage.value("select count(*) from holdfast_data.orders") == 1
@@ -51,8 +51,8 @@ async def a_generation_that_is_superseded_is_owed_nothing_more(stage: Stage) -> 
 async def a_generation_that_was_rolled_back_keeps_its_rows(stage: Stage) -> None:
     """Also where somebody looked before that, and comes to take them after it."""
     run, generation_id = await a_run_that_wrote(stage, version=2)
-    await stage.dispatcher.runs.retry(run, only="start")
-    await finish(stage.dispatcher)
+    await stage.harness.runs.retry(run, only="start")
+    await finish(stage.harness)
     [owed] = await stage.engine.database.fetch(sql("owed_rows"), 10)
     await roll_back(stage.engine.database, 1, "orders", 2, BY, is_kept=True)
     assert await take_back_once(stage.engine.database) == 0

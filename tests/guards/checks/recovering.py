@@ -38,8 +38,8 @@ where dead_letter_id = $1
 
 async def a_letter(stage: Stage, **options: Any) -> tuple[str, int]:
     """A failed task and its letter."""
-    task_id = await a_failed_task(stage.dispatcher, **options)
-    return task_id, int((await stage.dispatcher.letters(task_id))[0].dead_letter_id)
+    task_id = await a_failed_task(stage.harness, **options)
+    return task_id, int((await stage.harness.letters(task_id))[0].dead_letter_id)
 
 
 async def asked_for(stage: Stage, task_id: str) -> None:
@@ -101,9 +101,9 @@ async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
 async def what_is_resolved_stays_so(stage: Stage) -> None:
     task_id, letter_id = await a_letter(stage)
     await stage.engine.database.fetch(sql("close_letters"), [letter_id], "ann", "mended by hand", 1)
-    await stage.dispatcher.redrive(task_id)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Completed(b"1"))
-    [letter] = await stage.dispatcher.letters(task_id)
+    await stage.harness.redrive(task_id)
+    await stage.harness.settle(await stage.harness.claim_one(), Completed(b"1"))
+    [letter] = await stage.harness.letters(task_id)
     assert (letter.state, letter.disposition, letter.actor) == ("resolved", "resolved", "ann")
     assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
     await stage.engine.database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
@@ -114,11 +114,11 @@ async def what_is_resolved_stays_so(stage: Stage) -> None:
 @check
 async def a_retry_of_a_run_waits_for_who_judges_its_letters(stage: Stage) -> None:
     """Somebody who leaves a letter in that moment is not told that it retries."""
-    run_id = await stage.dispatcher.runs.start(a_flow())
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    run_id = await stage.harness.runs.start(a_flow())
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
     async with stage.engine.database.transaction() as session:
         await session.fetch(_SET_STATE, 1, DeadLetterState.IGNORED.value)
-        late = asyncio.ensure_future(stage.dispatcher.runs.retry(run_id))
+        late = asyncio.ensure_future(stage.harness.runs.retry(run_id))
         await stage.waits(late)
     await late
     assert await stage.value("select state from holdfast.dead_letter") == "ignored"
@@ -128,14 +128,14 @@ async def a_retry_of_a_run_waits_for_who_judges_its_letters(stage: Stage) -> Non
 async def only_a_letter_that_retried_is_roused(stage: Stage) -> None:
     """One that nobody asked about is left, however often its task fails."""
     task_id, _ = await a_letter(stage)
-    await stage.dispatcher.redrive(task_id)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
-    await stage.dispatcher.redrive(task_id)
+    await stage.harness.redrive(task_id)
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
+    await stage.harness.redrive(task_id)
     await stage.engine.database.fetch(
         "update holdfast.dead_letter set state = 'open' where dead_letter_id ="
         " (select max(dead_letter_id) from holdfast.dead_letter)"
     )
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
     await stage.engine.database.fetch("update holdfast.dead_letter set wants_sweep = false")
     await repair_letters_once(stage.engine.database)
     rows = await stage.engine.database.fetch("select wants_sweep from holdfast.dead_letter order by dead_letter_id")
@@ -145,7 +145,7 @@ async def only_a_letter_that_retried_is_roused(stage: Stage) -> None:
 @check
 async def a_letter_under_way_is_not_roused(stage: Stage) -> None:
     task_id, _ = await a_letter(stage)
-    await stage.dispatcher.redrive(task_id)
+    await stage.harness.redrive(task_id)
     assert await repair_letters_once(stage.engine.database) == 0
 
 
@@ -154,8 +154,8 @@ async def only_a_letter_that_was_asked_for_is_parked(stage: Stage) -> None:
     """When its task was canceled; one that somebody left, a campaign's and one in other hands stay as they are."""
     park, database = sql("park_abandoned_dead_letters"), stage.engine.database
     task_id, letter_id = await a_letter(stage)
-    await stage.dispatcher.redrive(task_id)
-    await stage.dispatcher.cancel(task_id)
+    await stage.harness.redrive(task_id)
+    await stage.harness.cancel(task_id)
     change = "update holdfast.dead_letter set campaign_id = $1"
     await database.fetch(change, 7)
     assert not await database.fetch(park, 10, "x")
@@ -172,8 +172,8 @@ async def sweeps_do_not_wait_for_one_another(stage: Stage) -> None:
     task_id, letter_id = await a_letter(stage)
     await asked_for(stage, task_id)
     held, held_id = await a_letter(stage)
-    await stage.dispatcher.redrive(held)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
+    await stage.harness.redrive(held)
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
     await stage.engine.database.fetch(
         "update holdfast.dead_letter set wants_sweep = false where task_id = $1", int(held)
     )
@@ -189,9 +189,9 @@ async def sweeps_do_not_wait_for_one_another(stage: Stage) -> None:
 @check
 async def a_campaigns_letters_are_its_own(stage: Stage) -> None:
     flow = a_flow("a>b")
-    run_id = await stage.dispatcher.runs.start(flow)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
-    node = stage.dispatcher.runs.task_id(run_id, flow, "a")
+    run_id = await stage.harness.runs.start(flow)
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
+    node = stage.harness.runs.task_id(run_id, flow, "a")
     task_id, _ = await a_letter(stage)
     open_, _ = await a_letter(stage)
     for one in (task_id, node):
@@ -230,13 +230,13 @@ async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
         "update holdfast.dead_letter set run_id = null, node_no = null, state = 'open', wants_sweep = false"
     )
     assert (await reinject_once(stage.engine, "w", 30, tenant_id=OTHER_TENANT_ID)).task_id is None
-    assert [one.state for one in await stage.dispatcher.letters(task_id)] == ["open"]
+    assert [one.state for one in await stage.harness.letters(task_id)] == ["open"]
 
 
 @check
 async def only_a_failed_task_of_the_tenant_is_revived(stage: Stage) -> None:
     await another_tenant(stage)
-    failed, canceled = await a_failed_task(stage.dispatcher), await a_canceled_task(stage.dispatcher)
+    failed, canceled = await a_failed_task(stage.harness), await a_canceled_task(stage.harness)
     why = ("ann", "fixed", None, False)
     assert not await stage.engine.database.fetch(sql("revive_tasks"), [int(failed)], OTHER_TENANT_ID, *why)
     assert not await stage.engine.database.fetch(sql("revive_tasks"), [int(canceled)], 1, *why)
@@ -246,11 +246,11 @@ async def only_a_failed_task_of_the_tenant_is_revived(stage: Stage) -> None:
 @check
 async def a_node_is_not_revived_without_its_run(stage: Stage) -> None:
     flow = a_flow("a>b")
-    run_id = await stage.dispatcher.runs.start(flow)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Failed(a_failure()))
-    node = int(stage.dispatcher.runs.task_id(run_id, flow, "a"))
+    run_id = await stage.harness.runs.start(flow)
+    await stage.harness.settle(await stage.harness.claim_one(), Failed(a_failure()))
+    node = int(stage.harness.runs.task_id(run_id, flow, "a"))
     assert not await stage.engine.database.fetch(sql("revive_tasks"), [node], 1, "ann", "fixed", None, False)
-    assert await stage.dispatcher.runs.state(run_id) == "failed"
+    assert await stage.harness.runs.state(run_id) == "failed"
 
 
 @check
@@ -279,15 +279,15 @@ async def reinjecting_does_not_wait_for_another(stage: Stage) -> None:
 @check
 async def a_paused_run_is_left_by_who_asks_for_none_in_particular(stage: Stage) -> None:
     """Neither who empties the dead letters nor a campaign runs it again."""
-    run_id = await stage.dispatcher.runs.start(a_flow(alone=("x", "y")))
-    node = await stage.dispatcher.claim_one()
-    await stage.dispatcher.settle(node, Failed(a_failure()))
-    await stage.dispatcher.runs.pause(run_id)
+    run_id = await stage.harness.runs.start(a_flow(alone=("x", "y")))
+    node = await stage.harness.claim_one()
+    await stage.harness.settle(node, Failed(a_failure()))
+    await stage.harness.runs.pause(run_id)
     assert (await reinject_once(stage.engine, "w", 30)).task_id is None
-    [letter] = await stage.dispatcher.letters(node.task_id)
+    [letter] = await stage.harness.letters(node.task_id)
     await a_letter(stage)
     await start_campaign(stage.engine, 1, letter.fingerprint, actor="ann", reason="fixed")
-    assert await stage.dispatcher.campaigns_once() == 1
+    assert await stage.harness.campaigns_once() == 1
 
 
 @check
@@ -304,10 +304,10 @@ async def a_lease_has_one_holder(stage: Stage) -> None:
 @check
 async def only_old_resolved_letters_are_forgotten(stage: Stage) -> None:
     done, _ = await a_letter(stage)
-    await stage.dispatcher.redrive(done)
-    await stage.dispatcher.settle(await stage.dispatcher.claim_one(), Completed(b"1"))
+    await stage.harness.redrive(done)
+    await stage.harness.settle(await stage.harness.claim_one(), Completed(b"1"))
     (again, under_way), (_, closed) = await a_letter(stage), await a_letter(stage)
-    await stage.dispatcher.redrive(again)
+    await stage.harness.redrive(again)
     database, forget = stage.engine.database, sql("forget_letters")
     await database.fetch(sql("lease_dead_task"), 7, "first", 30.0)
     await database.fetch(sql("close_letters"), [closed], "ann", "mended", 1)

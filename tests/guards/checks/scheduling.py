@@ -23,23 +23,23 @@ HOUR = 3600.0
 
 
 async def _until_slot(stage: Stage) -> None:
-    view = await stage.dispatcher.schedules.view()
+    view = await stage.harness.schedules.view()
     await stage.clock.advance(seconds=(view.next_at - view.at).total_seconds() + 1)
 
 
 async def _next_slot(stage: Stage) -> int:
     await _until_slot(stage)
-    return await stage.dispatcher.schedule_once()
+    return await stage.harness.schedule_once()
 
 
 async def _states(stage: Stage) -> list[str]:
-    return [slot.state for slot in await stage.dispatcher.schedules.slots()]
+    return [slot.state for slot in await stage.harness.schedules.slots()]
 
 
 async def _finish(stage: Stage) -> None:
-    while leases := await stage.dispatcher.claim(100):
+    while leases := await stage.harness.claim(100):
         for lease in leases:
-            await stage.dispatcher.settle(lease, Completed(b"null"))
+            await stage.harness.settle(lease, Completed(b"null"))
 
 
 async def _row(stage: Stage) -> Any:
@@ -53,15 +53,15 @@ def _draft(**fields: Any) -> ScheduleDraft:
 
 @check
 async def a_name_stands_for_one_schedule(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     with refuses(Conflict):
-        await stage.dispatcher.schedules.keep()
+        await stage.harness.schedules.keep()
 
 
 @check
 async def another_tenants_schedule_is_left_alone(stage: Stage) -> None:
     await another_tenant(stage)
-    schedules, engine = stage.dispatcher.schedules, stage.engine
+    schedules, engine = stage.harness.schedules, stage.engine
     await schedules.keep()
     mine = await schedules.view()
     theirs = (*(OTHER_TENANT_ID, NAME), "eve", "")
@@ -79,16 +79,16 @@ async def another_tenants_schedule_is_left_alone(stage: Stage) -> None:
 
 @check
 async def only_its_keeper_changes_a_schedule(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     assert not await declare_schedule(
         stage.engine.database, DEFAULT_TENANT_ID, _draft(origin="app:shop", cron="5 5 * * *")
     )
-    assert (await stage.dispatcher.schedules.view()).cron == "0 * * * *"
+    assert (await stage.harness.schedules.view()).cron == "0 * * * *"
 
 
 @check
 async def a_second_pause_of_a_schedule_keeps_the_first(stage: Stage) -> None:
-    schedules = stage.dispatcher.schedules
+    schedules = stage.harness.schedules
     await schedules.keep()
     resume = (sql("resume_schedule"), DEFAULT_TENANT_ID, NAME, "ann", "")
     assert not await stage.engine.database.fetchval(*resume)
@@ -98,11 +98,11 @@ async def a_second_pause_of_a_schedule_keeps_the_first(stage: Stage) -> None:
 
 @check
 async def schedulers_do_not_wait_for_one_another(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     await _until_slot(stage)
     async with stage.engine.database.transaction() as held:
         await held.fetch("select from holdfast.schedule for no key update")
-        other = asyncio.ensure_future(stage.dispatcher.schedule_once())
+        other = asyncio.ensure_future(stage.harness.schedule_once())
         await stage.waits(other)
         is_done = other.done()
     await other
@@ -111,7 +111,7 @@ async def schedulers_do_not_wait_for_one_another(stage: Stage) -> None:
 
 @check
 async def nothing_fires_by_rules_that_changed_meanwhile(stage: Stage) -> None:
-    schedules, engine = stage.dispatcher.schedules, stage.engine
+    schedules, engine = stage.harness.schedules, stage.engine
     await schedules.keep()
     await _until_slot(stage)
     row = await _row(stage)
@@ -128,7 +128,7 @@ async def nothing_fires_by_rules_that_changed_meanwhile(stage: Stage) -> None:
 @check
 async def a_hand_and_a_scheduler_see_each_other(stage: Stage) -> None:
     """Somebody fires by hand while a scheduler is about to commit: whoever comes second finds the first."""
-    schedules, engine = stage.dispatcher.schedules, stage.engine
+    schedules, engine = stage.harness.schedules, stage.engine
     await schedules.keep()
     await _until_slot(stage)
     row = await _row(stage)
@@ -144,7 +144,7 @@ async def a_hand_and_a_scheduler_see_each_other(stage: Stage) -> None:
 
 @check
 async def a_firing_that_runs_holds_back_the_next(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     assert [await _next_slot(stage), await _next_slot(stage)] == [1, 0]
     await _finish(stage)
     assert await _next_slot(stage) == 1
@@ -153,7 +153,7 @@ async def a_firing_that_runs_holds_back_the_next(stage: Stage) -> None:
 
 @check
 async def a_run_that_is_over_is_out_of_the_way(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep(flow=a_flow("a>b"))
+    await stage.harness.schedules.keep(flow=a_flow("a>b"))
     assert [await _next_slot(stage), await _next_slot(stage)] == [1, 0]
     await _finish(stage)
     assert await _next_slot(stage) == 1
@@ -162,19 +162,19 @@ async def a_run_that_is_over_is_out_of_the_way(stage: Stage) -> None:
 
 @check
 async def what_waits_goes_when_the_way_is_free(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep(overlap="queue")
+    await stage.harness.schedules.keep(overlap="queue")
     assert [await _next_slot(stage), await _next_slot(stage)] == [1, 0]
     await _finish(stage)
     await stage.clock.advance(seconds=2)
-    assert await stage.dispatcher.schedule_once() == 1
+    assert await stage.harness.schedule_once() == 1
     assert await _states(stage) == ["fired", "fired"]
 
 
 @check
 async def a_slot_that_fired_does_not_wait_any_more(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     await _next_slot(stage)
-    (slot,) = await stage.dispatcher.schedules.slots()
+    (slot,) = await stage.harness.schedules.slots()
     schedule_id = (await _row(stage)).schedule_id
     database = stage.engine.database
     assert await database.fetchval(sql("release_slot"), schedule_id, slot.slot, 9, None, "", NAME) is None
@@ -184,29 +184,29 @@ async def a_slot_that_fired_does_not_wait_any_more(stage: Stage) -> None:
 
 @check
 async def a_clock_that_goes_back_undoes_no_firing(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep(overlap="allow")
+    await stage.harness.schedules.keep(overlap="allow")
     await _next_slot(stage)
     await _next_slot(stage)
     await stage.clock.step(-1.5 * HOUR)
-    assert await stage.dispatcher.schedule_once() == 0
+    assert await stage.harness.schedule_once() == 0
     await stage.clock.advance("1h")
-    assert await stage.dispatcher.schedule_once() == 0
+    assert await stage.harness.schedule_once() == 0
     assert await _states(stage) == ["fired", "fired"]
 
 
 @check
 async def a_clock_that_goes_back_leaves_what_came_before(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     for _ in range(3):
         await _next_slot(stage)
     await stage.clock.step(-0.5 * HOUR)
-    await stage.dispatcher.schedule_once()
+    await stage.harness.schedule_once()
     assert await _states(stage) == ["fired", "skipped"]
 
 
 @check
 async def slots_in_use_are_not_forgotten(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep(overlap="queue", max_waiting=1)
+    await stage.harness.schedules.keep(overlap="queue", max_waiting=1)
     for _ in range(14):
         await _next_slot(stage)
     await stage.clock.advance("9d")
@@ -216,7 +216,7 @@ async def slots_in_use_are_not_forgotten(stage: Stage) -> None:
 
 @check
 async def the_schema_refuses_a_slot_twice(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     await _next_slot(stage)
     with refuses(asyncpg.UniqueViolationError):
         await stage.engine.database.fetch(
@@ -227,7 +227,7 @@ async def the_schema_refuses_a_slot_twice(stage: Stage) -> None:
 
 @check
 async def the_schema_refuses_a_firing_of_nothing(stage: Stage) -> None:
-    await stage.dispatcher.schedules.keep()
+    await stage.harness.schedules.keep()
     await _next_slot(stage)
     with refuses(asyncpg.CheckViolationError):
         await stage.engine.database.fetch("update holdfast.slot set task_id = null")

@@ -28,15 +28,15 @@ WHO = {"actor": "me", "reason": ""}
 async def a_worker_claims_nothing_of_another_tenant(stage: Stage) -> None:
     other = await elsewhere(stage)
     task = await other.enqueue(a_task())
-    stage.dispatcher.know(a_task().action)
-    assert await stage.dispatcher.claim(1) == []
-    claimer = await stage.dispatcher._claimer("first")
+    stage.harness.know(a_task().action)
+    assert await stage.harness.claim(1) == []
+    claimer = await stage.harness._claimer("first")
     lane_id = await other.engine.catalog.lane_id(OTHER_TENANT_ID, "default", a_task().action)
     claimer._heads = [LaneHead(lane_id=lane_id, priority=5, task_id=0)]
     async with stage.engine.database.transaction() as session:
         assert await claimer._take(session, 1, {}) == []
     with refuses(Conflict):
-        await stage.dispatcher.claim_task(task.task_id)
+        await stage.harness.claim_task(task.task_id)
 
 
 @check
@@ -48,14 +48,14 @@ async def a_worker_of_another_tenant_attaches_nothing(stage: Stage) -> None:
 
 @check
 async def a_limited_tenant_starts_no_more_than_its_limit(stage: Stage) -> None:
-    await stage.dispatcher.enqueue_many(a_task(), [{}] * 4)
+    await stage.harness.enqueue_many(a_task(), [{}] * 4)
     await limit_tenant(stage.engine.database, "default", max_running=2, max_queued=None, **WHO)
     assert await claimed_at_once(stage) == (2, 0)
 
 
 @check
 async def a_named_task_of_a_limited_tenant_waits_for_other_counts(stage: Stage) -> None:
-    *_, last = await stage.dispatcher.enqueue_many(a_task(), [{}] * 2)
+    *_, last = await stage.harness.enqueue_many(a_task(), [{}] * 2)
     await limit_tenant(stage.engine.database, "default", max_running=1, max_queued=None, **WHO)
     assert isinstance(await named_beside_a_claim(stage, last.task_id), Conflict)
 

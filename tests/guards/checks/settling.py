@@ -27,26 +27,26 @@ from holdfast.testing.factories import (
 
 @check
 async def a_report_must_name_the_current_attempt(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     for outcome in (Completed(b"1"), Failed(a_failure())):
         with refuses():
-            await stage.dispatcher.settle(forged(lease, attempt=lease.attempt + 1), outcome)
+            await stage.harness.settle(forged(lease, attempt=lease.attempt + 1), outcome)
     assert await stage.state(lease.task_id) == "running"
 
 
 @check
 async def a_report_must_carry_the_current_token(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     for outcome in (Completed(b"1"), Failed(a_failure())):
         with refuses():
-            await stage.dispatcher.settle(forged(lease, lease_token=uuid.uuid4()), outcome)
+            await stage.harness.settle(forged(lease, lease_token=uuid.uuid4()), outcome)
     assert await stage.state(lease.task_id) == "running"
 
 
 @check
 async def a_reservation_cannot_be_completed(stage: Stage) -> None:
     """Code that never attached has no result to give."""
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     reservation = await reserved(stage)
     unattached = forged(
         lease,
@@ -55,26 +55,26 @@ async def a_reservation_cannot_be_completed(stage: Stage) -> None:
         lease_token=reservation.lease_token,
     )
     with refuses():
-        await stage.dispatcher.settle(unattached, Completed(b"1"))
+        await stage.harness.settle(unattached, Completed(b"1"))
 
 
 @check
 async def a_completion_that_waited_cannot_end_the_next_attempt(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     async with handed_over(stage, lease):
-        late = asyncio.ensure_future(stage.dispatcher.settle(lease, Completed(b'"late"')))
+        late = asyncio.ensure_future(stage.harness.settle(lease, Completed(b'"late"')))
         await stage.waits(late)
     with refuses():
         await late
-    assert (await stage.dispatcher.task(lease.task_id)).attempt == 2
+    assert (await stage.harness.task(lease.task_id)).attempt == 2
     assert await stage.state(lease.task_id) == "running"
 
 
 @check
 async def a_failure_that_waited_cannot_end_the_next_attempt(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     async with handed_over(stage, lease):
-        late = asyncio.ensure_future(stage.dispatcher.settle(lease, Failed(a_failure("validation: late"))))
+        late = asyncio.ensure_future(stage.harness.settle(lease, Failed(a_failure("validation: late"))))
         await stage.waits(late)
     with refuses():
         await late
@@ -83,39 +83,39 @@ async def a_failure_that_waited_cannot_end_the_next_attempt(stage: Stage) -> Non
 
 @check
 async def a_requested_cancel_wins_over_a_retry(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
-    await stage.dispatcher.cancel(lease.task_id)
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    lease = await a_running_task(stage.harness)
+    await stage.harness.cancel(lease.task_id)
+    await stage.harness.settle(lease, Failed(a_failure()))
     assert await stage.state(lease.task_id) == "canceled"
 
 
 @check
 async def a_repeated_report_answers_as_before_and_only_its_own(stage: Stage) -> None:
-    done, failed = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher, max_retries=0)
+    done, failed = await a_running_task(stage.harness), await a_running_task(stage.harness, max_retries=0)
     for lease, outcome in ((done, Completed(b"1")), (failed, Failed(a_failure()))):
-        await stage.dispatcher.settle(lease, outcome)
-        await stage.dispatcher.settle(lease, outcome)
+        await stage.harness.settle(lease, outcome)
+        await stage.harness.settle(lease, outcome)
         for change in ({"lease_token": uuid.uuid4()}, {"attempt": 2}):
             with refuses():
-                await stage.dispatcher.settle(forged(lease, **change), outcome)
+                await stage.harness.settle(forged(lease, **change), outcome)
     with refuses():
-        await stage.dispatcher.settle(done, Failed(a_failure()))
+        await stage.harness.settle(done, Failed(a_failure()))
 
 
 @check
 async def a_repeated_report_that_says_something_else_is_refused(stage: Stage) -> None:
-    done, failed = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher, max_retries=0)
-    await stage.dispatcher.settle(done, Completed(b"1"))
-    await stage.dispatcher.settle(failed, Failed(a_failure("first")))
+    done, failed = await a_running_task(stage.harness), await a_running_task(stage.harness, max_retries=0)
+    await stage.harness.settle(done, Completed(b"1"))
+    await stage.harness.settle(failed, Failed(a_failure("first")))
     for lease, outcome in ((done, Completed(b"2")), (failed, Failed(a_failure("second")))):
         with refuses():
-            await stage.dispatcher.settle(lease, outcome)
+            await stage.harness.settle(lease, outcome)
 
 
 @check
 async def a_mixed_batch_and_a_cancel_do_not_lock_each_other_out(stage: Stage) -> None:
     """The cancel locks in order of ids; so must the two statements of a batch together."""
-    first, second = await a_running_task(stage.dispatcher), await a_running_task(stage.dispatcher)
+    first, second = await a_running_task(stage.harness), await a_running_task(stage.harness)
     ids = [second.claimed.task_id, first.claimed.task_id]
     async with stage.impatient() as session, stage.impatient() as operator:
         async with session.transaction():

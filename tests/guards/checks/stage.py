@@ -22,7 +22,7 @@ from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import LeaseLost
 from holdfast.store.catalog import Catalog
 from holdfast.testing.clock import DatabaseClock
-from holdfast.testing.dispatcher import Dispatcher, HeldLease
+from holdfast.testing.engine_harness import EngineHarness, HeldLease
 from holdfast.testing.factories import (
     a_task,
 )
@@ -36,14 +36,14 @@ class Stage:
     """A database of the check's own and hands on its verbs."""
 
     engine: Engine
-    dispatcher: Dispatcher
+    harness: EngineHarness
     clock: DatabaseClock
 
     async def value(self, query: str, *arguments: Any) -> Any:
         return await self.engine.database.fetchval(query, *arguments)
 
     async def state(self, task_id: str) -> str:
-        return str((await self.dispatcher.task(task_id)).state)
+        return str((await self.harness.task(task_id)).state)
 
     @asynccontextmanager
     async def impatient(self) -> Any:
@@ -75,13 +75,13 @@ async def another_tenant(stage: Stage) -> None:
     )
 
 
-async def elsewhere(stage: Stage) -> Dispatcher:
+async def elsewhere(stage: Stage) -> EngineHarness:
     """The verbs of another tenant, directly on the database."""
     await another_tenant(stage)
     engine = copy.copy(stage.engine)
     engine.tenant_id = OTHER_TENANT_ID
     engine.catalog = Catalog(engine.database)
-    return Dispatcher(engine)
+    return EngineHarness(engine)
 
 
 def forged(lease: HeldLease, **changes: Any) -> HeldLease:
@@ -96,7 +96,7 @@ def refuses(*errors: type[Exception]) -> Any:
 @asynccontextmanager
 async def handed_over(stage: Stage, lease: HeldLease) -> Any:
     """Inside a transaction the lease ends and another worker gets the task; it commits when the block is left."""
-    thief = (await stage.dispatcher._claimer("second")).identity
+    thief = (await stage.harness._claimer("second")).identity
     async with stage.engine.database.transaction() as session:
         await settle(session, stage.engine.catalog, [report_of(lease.claimed, Released())])
         await claim_task(session, thief, lease.claimed.task_id)
@@ -105,10 +105,10 @@ async def handed_over(stage: Stage, lease: HeldLease) -> Any:
 
 async def named_beside_a_claim(stage: Stage, task_id: str) -> Any:
     """What claiming a task by its name comes to while a claim that took another one is not committed."""
-    first = await stage.dispatcher._claimer("first")
+    first = await stage.harness._claimer("first")
     async with stage.engine.database.transaction() as session:
         assert len(await first.claim(session, 1, now=0.0)) == 1
-        claiming = asyncio.ensure_future(stage.dispatcher.claim_task(task_id, worker="second"))
+        claiming = asyncio.ensure_future(stage.harness.claim_task(task_id, worker="second"))
         await stage.waits(claiming)
     [found] = await asyncio.gather(claiming, return_exceptions=True)
     return found
@@ -116,7 +116,7 @@ async def named_beside_a_claim(stage: Stage, task_id: str) -> Any:
 
 async def claimed_at_once(stage: Stage) -> tuple[int, int]:
     """How many of two tasks a claimer gets, and how many another one that comes before that is committed."""
-    first, second = await stage.dispatcher._claimer("first"), await stage.dispatcher._claimer("second")
+    first, second = await stage.harness._claimer("first"), await stage.harness._claimer("second")
 
     async def claim_too() -> int:
         async with stage.engine.database.session() as other:
@@ -130,7 +130,7 @@ async def claimed_at_once(stage: Stage) -> tuple[int, int]:
 
 
 async def reserved(stage: Stage) -> Reservation:
-    task = await stage.dispatcher.enqueue(a_task())
-    reservation = await stage.dispatcher.reserve(task.task_id, launch_seconds=30)
+    task = await stage.harness.enqueue(a_task())
+    reservation = await stage.harness.reserve(task.task_id, launch_seconds=30)
     assert reservation is not None
     return reservation

@@ -15,7 +15,7 @@ from holdfast.testing.factories import a_running_task
 
 @check
 async def a_step_needs_the_current_lease(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     step = StoredStep("page", b"1", b"2")
     forgeries = [
         forged(lease, lease_token=uuid.uuid4()),
@@ -30,14 +30,14 @@ async def a_step_needs_the_current_lease(stage: Stage) -> None:
 
 @check
 async def a_reservation_keeps_no_step(stage: Stage) -> None:
-    lease = await reserved_lease(stage, await a_running_task(stage.dispatcher))
+    lease = await reserved_lease(stage, await a_running_task(stage.harness))
     with refuses(LeaseLost):
         await keep_step(stage.engine.database, lease.claimed, StoredStep("page", b"1", b"2"))
 
 
 @check
 async def a_step_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     async with handed_over(stage, lease):
         keeping = asyncio.ensure_future(keep_step(stage.engine.database, lease.claimed, StoredStep("page", b"1", b"2")))
         await stage.waits(keeping)
@@ -47,7 +47,7 @@ async def a_step_that_waited_is_not_kept_for_the_lease_before(stage: Stage) -> N
 
 @check
 async def a_step_is_kept_once(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     for output in (b"1", b"2"):
         await keep_step(stage.engine.database, lease.claimed, StoredStep("page", b"1", output))
     lease = await again(stage, lease)

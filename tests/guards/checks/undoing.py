@@ -19,13 +19,13 @@ from holdfast.testing.factories import ACTION, a_failure, a_running_task
 
 async def _an_effect_to_undo(stage: Stage) -> GateDecision:
     """An effect of a task that is over, whose compensation some worker can run."""
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     await stage.engine.catalog.declare(
         DEFAULT_TENANT_ID, ACTION, "default", stage.engine.catalog.policy(lease.claimed.policy_id), ""
     )
     gate = await opened(stage, lease, compensation=ACTION, arguments=b"[]")
     await answered(stage, lease, gate)
-    await stage.dispatcher.settle(lease, Completed(b"1"))
+    await stage.harness.settle(lease, Completed(b"1"))
     return gate
 
 
@@ -68,17 +68,17 @@ async def one_caller_at_a_time_undoes_an_effect(stage: Stage) -> None:
 
 @check
 async def an_undone_effect_is_not_done_again(stage: Stage) -> None:
-    lease = await a_running_task(stage.dispatcher, max_retries=0)
+    lease = await a_running_task(stage.harness, max_retries=0)
     await stage.engine.catalog.declare(
         DEFAULT_TENANT_ID, ACTION, "default", stage.engine.catalog.policy(lease.claimed.policy_id), ""
     )
     options = {"compensation": ACTION, "arguments": b"[]"}
     gate = await opened(stage, lease, **options)
-    await stage.dispatcher.settle(lease, Failed(a_failure()))
+    await stage.harness.settle(lease, Failed(a_failure()))
     await _undo(stage, gate)
-    await stage.dispatcher.redrive(lease.task_id)
+    await stage.harness.redrive(lease.task_id)
     with refuses(Conflict):
-        await opened(stage, await stage.dispatcher.claim_task(lease.task_id), **options)
+        await opened(stage, await stage.harness.claim_task(lease.task_id), **options)
 
 
 @check

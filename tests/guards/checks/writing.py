@@ -24,7 +24,7 @@ from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost, NotFound
 from holdfast.store.statements import sql
-from holdfast.testing.dispatcher import HeldLease
+from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import a_running_task
 
 BY = CutoverRequest(actor="check", reason="")
@@ -45,8 +45,8 @@ def a_part(lease: HeldLease, generation, number: int = 0) -> StagedPart:
 
 async def lost_and_claimed_again(stage: Stage, lease: HeldLease) -> HeldLease:
     await stage.clock.advance(seconds=lease.seconds + 1)
-    await stage.dispatcher.reap_once()
-    return await stage.dispatcher.claim_task(lease.task_id)
+    await stage.harness.reap_once()
+    return await stage.harness.claim_task(lease.task_id)
 
 
 @check
@@ -81,7 +81,7 @@ async def declarations_wait_for_one_another(stage: Stage) -> None:
 @check
 async def staging_needs_the_current_lease(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     for stale in (forged(lease, attempt=lease.attempt + 1), forged(lease, lease_token=uuid.uuid4())):
         with refuses():
             await open_part(stage.engine.database, a_part(stale, generation))
@@ -90,7 +90,7 @@ async def staging_needs_the_current_lease(stage: Stage) -> None:
 @check
 async def a_reservation_stages_nothing(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease, reservation = await a_running_task(stage.dispatcher), await reserved(stage)
+    lease, reservation = await a_running_task(stage.harness), await reserved(stage)
     unattached = forged(
         lease, task_id=reservation.task_id, attempt=reservation.attempt, lease_token=reservation.lease_token
     )
@@ -104,7 +104,7 @@ async def a_superseded_generation_takes_no_rows(stage: Stage) -> None:
     await declared(stage.engine, orders(2))
     await cut_over(stage, 2)
     with refuses(Conflict):
-        await open_part(stage.engine.database, a_part(await a_running_task(stage.dispatcher), first))
+        await open_part(stage.engine.database, a_part(await a_running_task(stage.harness), first))
 
 
 @check
@@ -112,22 +112,22 @@ async def another_tenants_dataset_takes_no_rows(stage: Stage) -> None:
     await another_tenant(stage)
     theirs = await declare.declare(stage.engine.database, OTHER_TENANT_ID, orders())
     with refuses():
-        await open_part(stage.engine.database, a_part(await a_running_task(stage.dispatcher), theirs))
+        await open_part(stage.engine.database, a_part(await a_running_task(stage.harness), theirs))
 
 
 @check
 async def a_task_writes_in_several_parts(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     commits = [await staged(stage.engine, lease, generation, rows(number), number=number) for number in range(3)]
-    await stage.dispatcher.settle(lease, completed(*commits))
+    await stage.harness.settle(lease, completed(*commits))
     assert len(await seen(stage.engine)) == 3
 
 
 @check
 async def a_lost_attempt_does_not_add_to_the_next_ones_part(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher, max_losses=3)
+    lease = await a_running_task(stage.harness, max_losses=3)
     late = a_part(lease, generation)
     await open_part(stage.engine.database, late)
     again = await lost_and_claimed_again(stage, lease)
@@ -141,7 +141,7 @@ async def a_lost_attempt_does_not_add_to_the_next_ones_part(stage: Stage) -> Non
 async def a_batch_said_twice_counts_once(stage: Stage) -> None:
     """The answer to the first was lost on the way."""
     generation = await declared(stage.engine)
-    part = a_part(await a_running_task(stage.dispatcher), generation)
+    part = a_part(await a_running_task(stage.harness), generation)
     await open_part(stage.engine.database, part)
     await stage_batch(stage.engine.database, part, [(1, 1), (2, 2)])
     part.rows = 0
@@ -152,7 +152,7 @@ async def a_batch_said_twice_counts_once(stage: Stage) -> None:
 @check
 async def rows_need_the_current_attempt(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     commit = await staged(stage.engine, lease, generation, rows(1))
     stale = forged(lease, attempt=lease.attempt + 1)
     async with stage.engine.database.transaction() as session:
@@ -163,15 +163,15 @@ async def rows_need_the_current_attempt(stage: Stage) -> None:
 @check
 async def a_commit_that_waited_for_a_cut_over_finds_itself_superseded(stage: Stage) -> None:
     first, second = await declared(stage.engine), await declared(stage.engine, orders(2))
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     commit = await staged(stage.engine, lease, first, rows(1))
     async with stage.engine.database.transaction() as session:
         generation = await cutover._locked(session, 1, "orders", second.dataset.version)
         assert await cutover.cut_over_in(session, generation, BY) is None
-        late = asyncio.ensure_future(stage.dispatcher.settle(lease, completed(commit)))
+        late = asyncio.ensure_future(stage.harness.settle(lease, completed(commit)))
         await stage.waits(late)
     await late
-    [attempt] = await stage.dispatcher.attempts(lease.task_id)
+    [attempt] = await stage.harness.attempts(lease.task_id)
     assert attempt.code == "dataset_superseded"
 
 
@@ -180,11 +180,11 @@ async def who_waits_for_a_dataset_holds_none_of_its_generations(stage: Stage) ->
     """A task that cuts over and an operator who does would otherwise wait for each other."""
     await declared(stage.engine)
     second = await declared(stage.engine, orders(2))
-    lease = await a_running_task(stage.dispatcher)
+    lease = await a_running_task(stage.harness)
     over = Commit(generation_id=second.generation_id, mode=Mode.CUT_OVER)
     async with stage.engine.database.transaction() as operator, stage.impatient() as other:
         await operator.fetch(sql("lock_dataset"), 1, "orders")
-        late = asyncio.ensure_future(stage.dispatcher.settle(lease, completed(over)))
+        late = asyncio.ensure_future(stage.harness.settle(lease, completed(over)))
         await stage.waits(late)
         async with other.transaction():
             assert await other.fetch(sql("lock_generations"), [second.generation_id], [])
@@ -195,14 +195,14 @@ async def who_waits_for_a_dataset_holds_none_of_its_generations(stage: Stage) ->
 @check
 async def what_a_lost_attempt_staged_is_swept(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher, max_losses=3)
+    lease = await a_running_task(stage.harness, max_losses=3)
     await staged(stage.engine, lease, generation, rows(1))
     again = await lost_and_claimed_again(stage, lease)
     commit = await staged(stage.engine, again, generation, rows(1))
-    await stage.dispatcher.settle(again, completed(commit))
+    await stage.harness.settle(again, completed(commit))
     await sweep_stages_once(stage.engine.database)
     assert await stages(stage.engine) == (0, 0)
-    third = await a_running_task(stage.dispatcher, max_losses=3)
+    third = await a_running_task(stage.harness, max_losses=3)
     await staged(stage.engine, third, generation, rows(2))
     await lost_and_claimed_again(stage, third)
     await sweep_stages_once(stage.engine.database)
@@ -212,7 +212,7 @@ async def what_a_lost_attempt_staged_is_swept(stage: Stage) -> None:
 @check
 async def sweepers_do_not_wait_for_one_another(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher, max_losses=3)
+    lease = await a_running_task(stage.harness, max_losses=3)
     await staged(stage.engine, lease, generation, rows(1))
     await lost_and_claimed_again(stage, lease)
     async with stage.engine.database.transaction() as first, stage.impatient() as second:
@@ -224,12 +224,12 @@ async def sweepers_do_not_wait_for_one_another(stage: Stage) -> None:
 @check
 async def sweeping_leaves_the_part_of_the_next_attempt(stage: Stage) -> None:
     generation = await declared(stage.engine)
-    lease = await a_running_task(stage.dispatcher, max_losses=3)
+    lease = await a_running_task(stage.harness, max_losses=3)
     await staged(stage.engine, lease, generation, rows(1))
     again = await lost_and_claimed_again(stage, lease)
     commit = await staged(stage.engine, again, generation, rows(1))
     await sweep_stages_once(stage.engine.database)
-    await stage.dispatcher.settle(again, completed(commit))
+    await stage.harness.settle(again, completed(commit))
     assert len(await seen(stage.engine)) == 1
 
 

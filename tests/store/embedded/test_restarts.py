@@ -7,7 +7,7 @@ from tests.own_server import OwnServer
 
 from holdfast.engine.engine import Engine
 from holdfast.settings.settings import Settings
-from holdfast.testing.dispatcher import Dispatcher
+from holdfast.testing.engine_harness import EngineHarness
 from holdfast.testing.factories import a_task
 
 CLOSE = 100
@@ -16,7 +16,7 @@ CLOSE = 100
 
 async def next_id(url: str) -> int:
     async with Engine(url, Settings(unsafe=True), migrates=True) as engine:
-        return int((await Dispatcher(engine).enqueue(a_task())).task_id)
+        return int((await EngineHarness(engine).enqueue(a_task())).task_id)
 
 
 @pytest.mark.representative(one_in=2)

@@ -66,8 +66,8 @@ class NodeCall:
         if self._callee.kind is not NodeKind.TASK:
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
-                f"{self._callee.name} is a flow, and only an action can be mapped.",
-                "Call the flow once with the whole list.",
+                f"{self._callee.name} is a flow, but only an action can be mapped.",
+                "Call the flow once with the complete list.",
             )
         over = self._settings.map_over or _mapped_over(self._callee.name, inputs)
         return self._placed(NodeKind.MAP, inputs, replace(self._settings, map_over=over))
@@ -105,7 +105,7 @@ class NodeCall:
         map_over: str | None = None,
     ) -> NodeCall:
         """Set several settings of the node at once; settings that are not given stay unchanged."""
-        given = {
+        changes = {
             "name": name,
             "trigger_rule": None if trigger_rule is None else rule_of(trigger_rule),
             "queue": queue,
@@ -115,7 +115,7 @@ class NodeCall:
             "concurrency": concurrency,
             "map_over": map_over,
         }
-        said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        said: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
         call = replace(self, _settings=replace(self._settings, **said)).after(*nodes_of(after))
         return call if when is None else call.when(when)
 
@@ -147,36 +147,36 @@ class Placing:
         return NodeCall(self.callee()).node(name, **settings)
 
 
-def rule_of(given: object) -> TriggerRule:
+def rule_of(rule: object) -> TriggerRule:
     """Return a trigger rule by its name."""
     try:
-        return TriggerRule(given)  # type: ignore[arg-type]
+        return TriggerRule(rule)  # type: ignore[arg-type]
     except ValueError:
         raise refusal(
             "DAG_VALIDATION_NODE_INVALID",
-            f"{shown(given)} is no trigger rule.",
+            f"{shown(rule)} is not a trigger rule.",
             f"Choose one of {', '.join(TriggerRule)}.",
             field="trigger_rule",
         ) from None
 
 
-def nodes_of(given: Any) -> tuple[Any, ...]:
+def nodes_of(nodes: Any) -> tuple[Any, ...]:
     """Return `after=` as a tuple; it accepts one node or several."""
-    return tuple(given) if isinstance(given, list | tuple) else (given,)
+    return tuple(nodes) if isinstance(nodes, list | tuple) else (nodes,)
 
 
 def _arguments(callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     if len(args) > len(callee.parameters):
         raise refusal(
             "DAG_VALIDATION_BINDING_INPUT_KEY_MISSING",
-            f"{callee.name} is called with {len(args)} values, and takes {len(callee.parameters)}.",
+            f"{callee.name} is called with {len(args)} values, but takes {len(callee.parameters)}.",
             f"It takes {', '.join(callee.parameters) or 'nothing'}.",
         )
     placed = dict(zip(callee.parameters, args, strict=False))
     if twice := [name for name in placed if name in kwargs]:
         raise refusal(
             "DAG_VALIDATION_BINDING_INPUT_KEY_CONFLICT",
-            f"{callee.name} is given {', '.join(twice)} twice, by place and by name.",
+            f"{callee.name} is given {', '.join(twice)} twice, by position and by name.",
             input_key=twice[0],
         )
     return placed | kwargs
@@ -199,7 +199,7 @@ def _mapped_over(name: str, inputs: Mapping[str, object]) -> str:
     said = f"{', '.join(found)} could be its list" if found else "none of its inputs is a list or a value of the flow"
     raise refusal(
         "DAG_VALIDATION_MAP_LIST_INVALID",
-        f"A map of {name} runs over one list, and {said}.",
+        f"A map of {name} runs over one list, but {said}.",
         'Name the list: `.node(map_over="…").map(…)`.',
     )
 
@@ -207,6 +207,6 @@ def _mapped_over(name: str, inputs: Mapping[str, object]) -> str:
 def _map_only(name: str) -> Invalid:
     return refusal(
         "DAG_VALIDATION_NODE_INVALID",
-        f"A node of {name} that is no map has concurrency or map_over.",
-        "Use `.map(…)`, or leave them out.",
+        f"A node of {name} that is not a map has concurrency or map_over.",
+        "Use `.map(…)`, or omit them.",
     )

@@ -41,8 +41,10 @@ class Flow(Placing, Generic[P]):
         self._make = make
         self._definition: FlowDefinition | None = None
         self._lock = threading.RLock()
-        ports = tuple(Port(key=one.name, is_required=one.is_required) for one in inputs)
-        self._callee = Callee(NodeKind.FLOW, name, name.rpartition(".")[2], tuple(one.name for one in inputs), ports)
+        ports = tuple(Port(key=flow_input.name, is_required=flow_input.is_required) for flow_input in inputs)
+        self._callee = Callee(
+            NodeKind.FLOW, name, name.rpartition(".")[2], tuple(flow_input.name for flow_input in inputs), ports
+        )
 
     @classmethod
     def of_function(cls, name: str, version: int, function: Callable[P, object]) -> Flow[P]:
@@ -96,7 +98,7 @@ class Flow(Placing, Generic[P]):
         """
         if concurrency is not None and not is_whole(concurrency, 1, NODES_MAX):
             raise Invalid(
-                f"concurrency={concurrency!r} is no whole number from 1 to {NODES_MAX}.",
+                f"concurrency={concurrency!r} is not a whole number from 1 to {NODES_MAX}.",
                 code="invalid_concurrency",
                 field="concurrency",
             )
@@ -123,9 +125,9 @@ class BoundFlow(Generic[P]):
 def _inputs_of(name: str, function: Callable[..., object]) -> tuple[FlowInput, ...]:
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise Invalid(
-            f"The flow {name} is no plain function.",
+            f"The flow {name} is not a plain function.",
             code="invalid_flow",
-            advice="Use `def`: a flow only says which actions run, and waits for none of them.",
+            advice="Use `def`: a flow only declares which actions run and does not await them.",
         )
     inputs = []
     for parameter in inspect.signature(function).parameters.values():
@@ -137,7 +139,7 @@ def _inputs_of(name: str, function: Callable[..., object]) -> tuple[FlowInput, .
             )
         if parameter.name == "connection":
             raise Invalid(
-                f"The flow {name} has a parameter named 'connection', which `client.start` keeps for itself.",
+                f"The flow {name} has a parameter named 'connection', which `client.start` reserves.",
                 code="invalid_flow",
                 advice="Give it another name.",
             )

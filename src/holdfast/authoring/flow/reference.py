@@ -34,23 +34,27 @@ class Reference:
         self._key = key
 
     def __repr__(self) -> str:
-        return f"<{_said(self)} of flow {self._trace.flow}, known when a run has it>"
+        return f"<{_said(self)} of flow {self._trace.flow}, known only in a run>"
 
     def __getitem__(self, key: object) -> Reference:
         if self._key and self._upstream == RUN_INPUT:
-            raise _unknown(self, f"is indexed by {shown(key)}", "Bind the whole input and take the part in an action.")
+            raise _unknown(
+                self, f"is indexed by {shown(key)}", "Bind the complete input and select the part in an action."
+            )
         if self._key:
             raise _unknown(
-                self, f"is indexed by {shown(key)}", "A binding takes one key of an output; take the rest in an action."
+                self,
+                f"is indexed by {shown(key)}",
+                "A binding selects one key of an output; select deeper parts in an action.",
             )
         if not isinstance(key, str):
-            raise _unknown(self, f"is indexed by {shown(key)}", f"An output is indexed by a key of text. {_WHOLE}")
+            raise _unknown(self, f"is indexed by {shown(key)}", f"An output is indexed by a string key. {_WHOLE}")
         return Reference(self._trace, self._upstream, key)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise _unknown(self, f"is asked for .{name}", f'Index it: …["{name}"].')
+        raise _unknown(self, f"is accessed as .{name}", f'Index it: …["{name}"].')
 
     def __eq__(self, other: object) -> ReferenceComparison:  # type: ignore[override]
         return _compared(self, Operator.EQUALS, other)
@@ -98,11 +102,11 @@ class ReferenceComparison:
     def __invert__(self) -> ReferenceComparison:
         operator = _OPPOSITES.get(self.condition.operator)
         if operator is None:
-            raise _unknown(self._subject, f"is asked for not {self.condition.operator}", _WHOLE)
+            raise _unknown(self._subject, f"is negated with the operator {self.condition.operator}", _WHOLE)
         return _compared(self._subject, operator, self.condition.value)
 
     def __bool__(self) -> NoReturn:
-        raise _unknown(self._subject, "is compared, and the answer used at once", _TRUTH)
+        raise _unknown(self._subject, "is compared, and the result is used as true or false", _TRUTH)
 
     def __and__(self, other: object) -> NoReturn:
         raise _unknown(self._subject, "is compared more than once", f"A node has one condition. {_WHOLE}")
@@ -131,16 +135,16 @@ def trace_of(reference: Reference) -> Trace:
     return reference._trace
 
 
-def condition_of(given: object) -> Condition:
+def condition_of(value: object) -> Condition:
     """Read the argument of `when`: a comparison, or a value that must be true."""
-    if isinstance(given, ReferenceComparison):
-        return given.condition
-    if isinstance(given, Reference):
-        return _compared(given, Operator.TRUTHY, None).condition
+    if isinstance(value, ReferenceComparison):
+        return value.condition
+    if isinstance(value, Reference):
+        return _compared(value, Operator.TRUTHY, None).condition
     raise refusal(
         "DAG_VALIDATION_CONDITION_INVALID",
-        f"{shown(given)} is no condition.",
-        'Give a value of the flow or a comparison of one: `.when(check["ok"])`, `.when(check["count"] > 3)`.',
+        f"{shown(value)} is not a condition.",
+        'Pass a value of the flow or a comparison of one: `.when(check["ok"])`, `.when(check["count"] > 3)`.',
     )
 
 
@@ -159,8 +163,8 @@ def plain_constant(value: object, what: str) -> Any:
             ) from None
         raise refusal(
             "DAG_VALIDATION_CONFIG_INVALID",
-            f"The constant {what} cannot be kept: {error.detail}",
-            "Use texts, finite numbers, true, false, null, lists and objects.",
+            f"The constant {what} cannot be stored: {error.detail}",
+            "Use strings, finite numbers, true, false, null, lists and objects.",
         ) from error
 
 
@@ -205,7 +209,7 @@ def _unknown(reference: Reference, what: str, advice: str) -> Invalid:
     said = _said(reference)
     return refusal(
         "DAG_VALIDATION_VALUE_UNKNOWN",
-        f"{_opening(said)} {what} while flow {trace_of(reference).flow} is traced, before any run has it.",
+        f"{_opening(said)} {what} while flow {trace_of(reference).flow} is traced, before a run provides it.",
         advice,
         flow=trace_of(reference).flow,
     )
@@ -223,14 +227,18 @@ _LOGICAL = ("and", "or", "xor")
 _REFUSED: dict[str, tuple[str, str]] = {
     "__bool__": ("is used as true or false", _TRUTH),
     "__iter__": ("is iterated", "Run an action once per item: `action.map(name=value)`."),
-    "__len__": ("is asked for its length", _WHOLE),
+    "__len__": ("is passed to len()", _WHOLE),
     "__contains__": ("is searched with `in`", "Use `.when(value.contains(item))(…)`."),
-    "__str__": ("is turned into text", "Put the text together in an action."),
-    "__format__": ("is put into a text", "Put the text together in an action."),
+    "__str__": ("is turned into text", "Build the text in an action."),
+    "__format__": ("is put into a text", "Build the text in an action."),
     "__hash__": ("is used as a key", "Use its name instead."),
     **{f"__{name}__": ("is turned into a number", _WHOLE) for name in ("int", "float", "complex", "index", "round")},
-    **{f"__{name}__": ("is calculated with", _WHOLE) for name in ("neg", "pos", "abs")},
-    **{f"__{side}{name}__": ("is calculated with", _WHOLE) for name in (*_BINARY, *_LOGICAL) for side in ("", "r")},
+    **{f"__{name}__": ("is used in a calculation", _WHOLE) for name in ("neg", "pos", "abs")},
+    **{
+        f"__{side}{name}__": ("is used in a calculation", _WHOLE)
+        for name in (*_BINARY, *_LOGICAL)
+        for side in ("", "r")
+    },
 }
 for _name, (_what, _advice) in _REFUSED.items():
     setattr(Reference, _name, _refusing(_what, _advice))

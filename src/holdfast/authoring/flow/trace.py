@@ -75,7 +75,7 @@ class Trace:
             )
         name = self._name(node_name) if settings.name is None else settings.name
         config, sources = self._input(name, arguments)
-        after = [self._upstream(one) for one in settings.after]
+        after = [self._upstream(upstream) for upstream in settings.after]
         self._edges += edges_into(name, sources, after=after, condition=settings.condition)
         self._nodes.append(
             Node(
@@ -131,11 +131,11 @@ class Trace:
                 sources.append(Source(key, *self._source(value)))
             elif isinstance(value, list | tuple) and any(isinstance(item, Reference) for item in value):
                 for index, item in enumerate(value):
-                    place = f"{key}[{index}]"
+                    list_key = f"{key}[{index}]"
                     if isinstance(item, Reference):
-                        sources.append(Source(place, *self._source(item)))
+                        sources.append(Source(list_key, *self._source(item)))
                     else:
-                        config[place] = plain_constant(item, f"{place} of node {node}")
+                        config[list_key] = plain_constant(item, f"{list_key} of node {node}")
             else:
                 config[key] = plain_constant(value, f"{key} of node {node}")
         return config, sources
@@ -170,13 +170,13 @@ class Trace:
             )
         return source_of(reference)
 
-    def _upstream(self, given: object) -> str:
-        name = self._source(given)[0] if isinstance(given, Reference) else RUN_INPUT
+    def _upstream(self, upstream_value: object) -> str:
+        name = self._source(upstream_value)[0] if isinstance(upstream_value, Reference) else RUN_INPUT
         if name == RUN_INPUT:
             raise refusal(
                 "DAG_VALIDATION_EDGE_INVALID",
-                f"Flow {self.flow} lets a node come after {shown(given)}, which is no node.",
-                "Give what calling an action in the flow returned.",
+                f"Flow {self.flow} puts a node after {shown(upstream_value)}, which is not a node.",
+                "Pass the return value of an action that this flow called.",
             )
         return name
 
@@ -186,7 +186,7 @@ def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Call
     begun = Trace(flow)
     token = _tracing.set(begun)
     try:
-        returned = function(**{one.name: Reference(begun, RUN_INPUT, one.name) for one in inputs})
+        returned = function(**{flow_input.name: Reference(begun, RUN_INPUT, flow_input.name) for flow_input in inputs})
     except Invalid as error:
         raise located(error, raising_line(error.__traceback__)) from error
     except Exception as error:
@@ -222,7 +222,7 @@ def required_trace(what: str) -> Trace:
 def _no_output(flow: str, value: object) -> Invalid:
     return refusal(
         "DAG_VALIDATION_OUTPUT_INVALID",
-        f"Flow {flow} returns {shown(value)}, which no run can give.",
-        "Return what a node gives, an input, or an object or a list of these; a constant can be returned by an action.",
+        f"Flow {flow} returns {shown(value)}, which a run cannot return.",
+        "Return the output of a node, an input, or an object or a list of these; an action can return a constant.",
         flow=flow,
     )

@@ -47,7 +47,7 @@ def flow_files(path: str | Path) -> list[Path]:
     """Return the file itself, or the YAML files of a folder in order of name."""
     found = Path(path)
     if found.is_dir():
-        return sorted(one for one in found.iterdir() if one.suffix in (".yaml", ".yml"))
+        return sorted(file for file in found.iterdir() if file.suffix in (".yaml", ".yml"))
     return [found]
 
 
@@ -82,7 +82,10 @@ def read_flows(files: Iterable[Path], ports: Ports, known: Iterable[KnownFlow]) 
 def ports_of(flows: Iterable[KnownFlow]) -> Ports:
     """Return the parameters of flows by name; of several versions the newest counts."""
     newest = sorted(flows, key=lambda flow: flow.version)
-    return {flow.name: tuple(Port(key=one.name, is_required=one.is_required) for one in flow.inputs) for flow in newest}
+    return {
+        flow.name: tuple(Port(key=flow_input.name, is_required=flow_input.is_required) for flow_input in flow.inputs)
+        for flow in newest
+    }
 
 
 def parse_flow(
@@ -96,7 +99,7 @@ def parse_flow(
     """Parse and validate a flow; `file` names it in errors."""
     document = read_yaml(text, file=file, bytes_max=DEFINITION_BYTES_MAX)
     if not isinstance(document, Block):
-        raise refuse(file, 1, "DEFINITION_INVALID", "It is no mapping.", "Begin with `name:` and `nodes:`.")
+        raise refuse(file, 1, "DEFINITION_INVALID", "It is not a mapping.", "Begin with `name:` and `nodes:`.")
     return _Document(file, document).definition(default_name, ports or {}, flows or {})
 
 
@@ -153,7 +156,7 @@ class _Document:
         try:
             node = node_of(plain)
         except SHAPE_ERRORS as error:
-            raise self._invalid(block.line, f"The {where} does not have its shape: {shown(str(error))}.") from error
+            raise self._invalid(block.line, f"The {where} is malformed: {shown(str(error))}.") from error
         if (condition := self._condition(block)) is not None:
             node = replace(node, condition=condition)
         after = self._texts(block, "after")
@@ -178,13 +181,13 @@ class _Document:
             raise self._invalid(block.lines["timeout"], error.detail, error.advice) from error
 
     def _condition(self, block: Block) -> Condition | None:
-        given = block.get("when")
-        if given is None:
+        raw = block.get("when")
+        if raw is None:
             return None
         line = block.lines["when"]
         if "condition" in block:
             raise self._invalid(line, "The node has when and condition.", "Keep one.")
-        parts = given if isinstance(given, Block) and "value_of" in given else {"value_of": given}
+        parts = raw if isinstance(raw, Block) and "value_of" in raw else {"value_of": raw}
         if isinstance(parts, Block):
             self._known(parts, _WHEN_KEYS, "condition")
         upstream, key = self._source(parts["value_of"], line)
@@ -195,7 +198,7 @@ class _Document:
                 self._file,
                 line,
                 "CONDITION_INVALID",
-                f"{shown(parts.get('operator'))} is no operator.",
+                f"{shown(parts.get('operator'))} is not an operator.",
                 f"Choose one of {', '.join(Operator)}.",
                 node=block["name"],
             ) from None
@@ -203,51 +206,51 @@ class _Document:
 
     def _sources(self, block: Block, key: str) -> Iterator[Source]:
         """Read `input: node.key`; a list of sources makes a list port."""
-        given = block.get(key)
-        if given is None:
+        raw = block.get(key)
+        if raw is None:
             return
-        if not isinstance(given, Block):
+        if not isinstance(raw, Block):
             raise self._invalid(
-                block.lines[key], f"{key} is no mapping of inputs to sources.", "Write `input: node.key`."
+                block.lines[key], f"{key} is not a mapping of inputs to sources.", "Write `input: node.key`."
             )
-        for input_key, source in given.items():
-            line = given.lines[input_key]
+        for input_key, source in raw.items():
+            line = raw.lines[input_key]
             if isinstance(source, list):
-                for index, one in enumerate(source):
-                    yield Source(f"{input_key}[{index}]", *self._source(one, line))
+                for index, entry in enumerate(source):
+                    yield Source(f"{input_key}[{index}]", *self._source(entry, line))
             else:
                 yield Source(input_key, *self._source(source, line))
 
-    def _source(self, given: Any, line: int) -> tuple[str, str]:
+    def _source(self, raw: Any, line: int) -> tuple[str, str]:
         """Read `node`, `node.key`, `$input.key`, or `{node: …, key: …}` for names that contain dots.
 
         The longest node name that the text begins with wins. An unknown name is left for the validation to refuse.
         """
-        if isinstance(given, Block):
-            self._known(given, _SOURCE_KEYS, "source")
-            return str(given.get("node", "")), str(given.get("key", ""))
-        if not isinstance(given, str):
-            raise self._invalid(line, f"{shown(given)} is no source.", "Write `node`, `node.key` or `$input.key`.")
-        if given in self._names or given == RUN_INPUT:
-            return given, ""
-        at = len(given)
-        while (at := given.rfind(".", 0, at)) > 0:
-            if given[:at] in self._names or given[:at] == RUN_INPUT:
-                return given[:at], given[at + 1 :]
-        upstream, _, key = given.partition(".")
+        if isinstance(raw, Block):
+            self._known(raw, _SOURCE_KEYS, "source")
+            return str(raw.get("node", "")), str(raw.get("key", ""))
+        if not isinstance(raw, str):
+            raise self._invalid(line, f"{shown(raw)} is not a source.", "Write `node`, `node.key` or `$input.key`.")
+        if raw in self._names or raw == RUN_INPUT:
+            return raw, ""
+        at = len(raw)
+        while (at := raw.rfind(".", 0, at)) > 0:
+            if raw[:at] in self._names or raw[:at] == RUN_INPUT:
+                return raw[:at], raw[at + 1 :]
+        upstream, _, key = raw.partition(".")
         return upstream, key
 
     def _output(self) -> list[Edge]:
-        given = self._document.get("output")
-        if given is None:
+        raw = self._document.get("output")
+        if raw is None:
             return []
         line = self._document.lines["output"]
-        if isinstance(given, Block) and not ("node" in given and given.keys() <= set(_SOURCE_KEYS)):
+        if isinstance(raw, Block) and not ("node" in raw and raw.keys() <= set(_SOURCE_KEYS)):
             sources = list(self._sources(self._document, "output"))
-        elif isinstance(given, Items):
-            sources = [Source(f"[{index}]", *self._source(one, line)) for index, one in enumerate(given)]
+        elif isinstance(raw, Items):
+            sources = [Source(f"[{index}]", *self._source(entry, line)) for index, entry in enumerate(raw)]
         else:
-            sources = [Source("", *self._source(given, line))]
+            sources = [Source("", *self._source(raw, line))]
         edges = edges_into(RUN_OUTPUT, sources)
         for edge in edges:
             self._edge_lines.setdefault(str(edge), line)
@@ -259,50 +262,52 @@ class _Document:
             edge = edge_of(block)
         except SHAPE_ERRORS as error:
             said = "bindings are pairs of an output and an input, [[rows, orders]]"
-            raise self._invalid(block.line, f"The edge does not have its shape: {shown(str(error))}.", said) from error
+            raise self._invalid(block.line, f"The edge is malformed: {shown(str(error))}.", said) from error
         # Record the last line: of two equal edges, the second is the duplicate.
         self._edge_lines[str(edge)] = block.line
         return edge
 
     def _inputs(self) -> Iterator[FlowInput]:
-        given = self._document.get("inputs")
-        if given is None:
+        raw = self._document.get("inputs")
+        if raw is None:
             return
-        if not isinstance(given, Items):
-            raise self._invalid(self._document.lines["inputs"], "inputs is no list.", "Write `- day` for each.")
-        for one, line in zip(given, given.lines, strict=True):
-            if isinstance(one, Block):
-                self._known(one, _INPUT_KEYS, "input")
-                yield input_of({"name": None, "is_required": "default" not in one, **one})
-            elif isinstance(one, str):
-                yield FlowInput(name=one)
+        if not isinstance(raw, Items):
+            raise self._invalid(self._document.lines["inputs"], "inputs is not a list.", "Write `- day` for each.")
+        for entry, line in zip(raw, raw.lines, strict=True):
+            if isinstance(entry, Block):
+                self._known(entry, _INPUT_KEYS, "input")
+                yield input_of({"name": None, "is_required": "default" not in entry, **entry})
+            elif isinstance(entry, str):
+                yield FlowInput(name=entry)
             else:
-                raise self._invalid(line, f"{shown(one)} is no input.", "Write its name, or `{name: …, default: …}`.")
+                raise self._invalid(
+                    line, f"{shown(entry)} is not an input.", "Write its name, or `{name: …, default: …}`."
+                )
 
     def _blocks(self, key: str, required: Collection[str]) -> Iterator[tuple[Block, int]]:
-        given = self._document.get(key)
-        if given is None:
+        raw = self._document.get(key)
+        if raw is None:
             return
-        if not isinstance(given, Items):
-            raise self._invalid(self._document.lines[key], f"{key} is no list.", "Begin each with `- `.")
-        for one, line in zip(given, given.lines, strict=True):
-            if not isinstance(one, Block) or any(name not in one for name in required):
+        if not isinstance(raw, Items):
+            raise self._invalid(self._document.lines[key], f"{key} is not a list.", "Begin each with `- `.")
+        for entry, line in zip(raw, raw.lines, strict=True):
+            if not isinstance(entry, Block) or any(name not in entry for name in required):
                 raise self._invalid(line, f"One of the {key} has no {' and no '.join(required)}.")
-            yield one, line
+            yield entry, line
 
     def _texts(self, block: Block, key: str) -> list[str]:
-        given = block.get(key, [])
-        texts = [given] if isinstance(given, str) else given
-        if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-            raise self._invalid(block.lines[key], f"{key} is no list of names.", "Write `after: [prepare]`.")
+        raw = block.get(key, [])
+        texts = [raw] if isinstance(raw, str) else raw
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise self._invalid(block.lines[key], f"{key} is not a list of names.", "Write `after: [prepare]`.")
         return list(texts)
 
     def _known(self, block: Block, keys: tuple[str, ...], what: str) -> None:
         for key in block:
             if key not in keys:
                 near = difflib.get_close_matches(key, keys, n=1)
-                advice = f"Did you mean {near[0]}?" if near else f"It knows {', '.join(keys)}."
-                raise self._invalid(block.lines[key], f"A {what} does not know {shown(key)}.", advice)
+                advice = f"Did you mean {near[0]}?" if near else f"Its fields are {', '.join(keys)}."
+                raise self._invalid(block.lines[key], f"A {what} has no field {shown(key)}.", advice)
 
     def _invalid(self, line: int, detail: str, advice: str = "") -> Invalid:
         return refuse(self._file, line, "DEFINITION_INVALID", detail, advice)

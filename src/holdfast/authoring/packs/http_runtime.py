@@ -53,11 +53,11 @@ class HttpRequest:
     timeout_seconds: float = 30.0
     follows_redirects: bool = False
 
-    async def __call__(self, ctx: Context, **given: Any) -> dict[str, Any]:
+    async def __call__(self, ctx: Context, **task_input: Any) -> dict[str, Any]:
         """Send the request; the output is `{"status", "headers", "body"}`, with a JSON body decoded."""
         import httpx
 
-        values = filled(given, self.parameters)
+        values = filled(task_input, self.parameters)
         headers = httpx.Headers({"Idempotency-Key": ctx.task_id})
         headers.update({name: _one_line(render_text(text, values)) for name, text in self.headers.items()})
         request = _client().build_request(
@@ -117,7 +117,7 @@ async def _read(answer: httpx.Response) -> bytes:
     async for part in answer.aiter_bytes():
         parts += part
         if len(parts) > ANSWER_BYTES_MAX:
-            raise RequestFailed(413, f"validation: the answer has more than {ANSWER_BYTES_MAX} bytes", {})
+            raise RequestFailed(413, f"validation: the response has more than {ANSWER_BYTES_MAX} bytes", {})
     return bytes(parts)
 
 
@@ -126,7 +126,7 @@ def _output(answer: httpx.Response, body: bytes) -> dict[str, Any]:
     text = body.decode(answer.encoding or "utf-8", errors="replace")
     if not 200 <= status < 300:
         said = " ".join(text.split())[:BODY_CHARACTERS_SHOWN]
-        message = f"{answer.request.method} {answer.request.url.copy_with(query=None)} answered {status}: {said}"
+        message = f"{answer.request.method} {answer.request.url.copy_with(query=None)} returned {status}: {said}"
         raise RequestFailed(status, message.rstrip(": "), dict(answer.headers))
     return {"status": status, "headers": dict(answer.headers), "body": _decoded(answer, text)}
 

@@ -140,19 +140,19 @@ class _PackBuilder:
     def _options(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of an action. Precedence, weakest first: defaults of YAML actions, pack, action."""
         defaults, value = _flat(self.defaults), _flat(value)
-        given = {**defaults, **value}
-        given["retry"] = {**defaults["retry"], **value["retry"]}
-        given["retry"] |= {name: given[name] for name in _RETRY_POLICY_FIELDS if name in given}
+        merged = {**defaults, **value}
+        merged["retry"] = {**defaults["retry"], **value["retry"]}
+        merged["retry"] |= {name: merged[name] for name in _RETRY_POLICY_FIELDS if name in merged}
         # Where workers are launched, the settings decide, as for actions in code.
-        usual = None if given.get("launcher") is not None else RETRIES_DEFAULT
+        usual = None if merged.get("launcher") is not None else RETRIES_DEFAULT
         retries = _retries(value, _retries(defaults, usual))
-        options = {"max_retries": retries, "name": value["name"], "retry": given["retry"]}
+        options = {"max_retries": retries, "name": value["name"], "retry": merged["retry"]}
         taken = ("queue", "priority", "max_losses", "breaker", "quota", "isolation", "memory_bytes_max", "launcher")
-        options |= {name: given[name] for name in taken if name in given}
-        if "timeout_seconds" in given:
-            options["timeout"] = given["timeout_seconds"]
-        if "rules" in given:
-            options["rules"] = [_rule(rule) for rule in given["rules"]]
+        options |= {name: merged[name] for name in taken if name in merged}
+        if "timeout_seconds" in merged:
+            options["timeout"] = merged["timeout_seconds"]
+        if "rules" in merged:
+            options["rules"] = [_rule(rule) for rule in merged["rules"]]
         if value.get("runtime") == "shell":
             options["isolation"] = "process"
         return options
@@ -220,7 +220,7 @@ class _PackBuilder:
             document.complain(f"{source} cannot be imported: {type(error).__name__}: {error}.", "entrypoint")
             return None
         if not callable(function):
-            document.complain(f"{entrypoint} is no function.", "entrypoint")
+            document.complain(f"{entrypoint} is not a function.", "entrypoint")
             return None
         found: Callable[..., Any] = function
         return found
@@ -236,11 +236,11 @@ _SOURCES = {
 """The field of a file that usually causes a fault in the named option."""
 
 
-def _rule(given: Any) -> Any:
+def _rule(fields: Any) -> Any:
     from holdfast.core.tasks.classify import Rule
 
     try:
-        return Rule(**given)
+        return Rule(**fields)
     except TypeError:
         raise Invalid(
             "A rule is a map of exception, code, pattern, reason and retry.", code="invalid_policy", field="rules"
@@ -257,16 +257,16 @@ def _flat(layer: Mapping[str, Any]) -> dict[str, Any]:
     return outside | dict(layer) | {"retry": {name: inside[name] for name in inside.keys() - outside.keys()}}
 
 
-def _retries(given: Mapping[str, Any], usual: int | None) -> int | None:
+def _retries(merged: Mapping[str, Any], usual: int | None) -> int | None:
     """Return the retries that an action or its pack's defaults allow, whether written as retries or attempts."""
-    attempts = given.get("max_attempts")
-    allowed: int | None = given.get("max_retries", usual if attempts is None else retries_within(attempts))
+    attempts = merged.get("max_attempts")
+    allowed: int | None = merged.get("max_retries", usual if attempts is None else retries_within(attempts))
     return allowed
 
 
 def _as_function(call: Callable[..., Any], *, runtime: str | None = None) -> Callable[..., Any]:
-    def run(ctx: Context, **given: Any) -> Any:
-        return call(ctx, **given)
+    def run(ctx: Context, **task_input: Any) -> Any:
+        return call(ctx, **task_input)
 
     # A replay reads this: such a function acts on the outside world when it is called.
     run.runtime = runtime  # type: ignore[attr-defined]
@@ -274,8 +274,8 @@ def _as_function(call: Callable[..., Any], *, runtime: str | None = None) -> Cal
 
 
 def _as_coroutine(call: Callable[..., Any]) -> Callable[..., Any]:
-    async def run(ctx: Context, **given: Any) -> Any:
-        return await call(ctx, **given)
+    async def run(ctx: Context, **task_input: Any) -> Any:
+        return await call(ctx, **task_input)
 
     run.runtime = "http"  # type: ignore[attr-defined]
     return run

@@ -32,13 +32,13 @@ class Parameter:
 
 
 def with_parameters(function: Callable[..., Any], parameters: tuple[Parameter, ...]) -> Callable[..., Any]:
-    """Give `function(ctx, **given)` these parameters as its signature: its input is checked and defaults are
+    """Give `function(ctx, **task_input)` these parameters as its signature: its input is checked and defaults are
     filled in.
     """
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
     named = [_named(parameter) for parameter in parameters]
     function.__signature__ = inspect.Signature([context, *named])  # type: ignore[attr-defined]
-    function.__annotations__ = {"ctx": Context, **{one.name: one.annotation for one in named}}
+    function.__annotations__ = {"ctx": Context, **{declared.name: declared.annotation for declared in named}}
     return function
 
 
@@ -49,6 +49,8 @@ def _named(parameter: Parameter) -> inspect.Parameter:
     return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def filled(given: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+def filled(task_input: Mapping[str, Any], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Return the input, completed with defaults."""
-    return {one.name: one.default for one in parameters if not one.is_required} | dict(given)
+    return {parameter.name: parameter.default for parameter in parameters if not parameter.is_required} | dict(
+        task_input
+    )

@@ -123,26 +123,26 @@ def _is_object(document: Document) -> bool:
 def _check_fields(
     document: Document, value: Mapping[str, Any], known: Mapping[str, tuple[str, ...]], *where: str | int
 ) -> None:
-    for name, given in value.items():
+    for name, field_value in value.items():
         kinds = known.get(name)
         if kinds is None:
             advice = _near(name, tuple(known), "Known are")
             document.complain(f"There is no field {name!r} here.", *where, name, advice=advice)
-        elif not any(_is_of(given, kind) for kind in kinds):
-            document.complain(f"{name} must be {' or '.join(kinds)}, not {given!r:.60}.", *where, name)
+        elif not any(_is_of(field_value, kind) for kind in kinds):
+            document.complain(f"{name} must be {' or '.join(kinds)}, not {field_value!r:.60}.", *where, name)
 
 
-def _is_of(given: Any, kind: str) -> bool:
+def _is_of(value: Any, kind: str) -> bool:
     if kind == ANY:
         return True
-    if isinstance(given, bool):
+    if isinstance(value, bool):
         return kind == SWITCH
-    return isinstance(given, _TYPES[kind])
+    return isinstance(value, _TYPES[kind])
 
 
-def _parameters(document: Document, given: Any) -> tuple[Parameter, ...]:
+def _parameters(document: Document, specs: Any) -> tuple[Parameter, ...]:
     found = []
-    for name, spec in given.items() if isinstance(given, dict) else ():
+    for name, spec in specs.items() if isinstance(specs, dict) else ():
         where = ("parameters", name)
         fields = {"type": spec} if isinstance(spec, str) else spec
         if not name.isidentifier() or iskeyword(name) or name in ("ctx", "connection"):
@@ -235,7 +235,7 @@ def _check_names(document: Document, template: Any, parameters: tuple[Parameter,
     known = [parameter.name for parameter in parameters]
     for name in sorted(set(names_in(template)) - set(known)):
         advice = _near(name, tuple(known), "There are") if known else "Declare it under `parameters`."
-        document.complain(f"${{{name}}} is no parameter of this action.", *where, advice=advice)
+        document.complain(f"${{{name}}} is not a parameter of this action.", *where, advice=advice)
 
 
 def _near(name: str, known: tuple[str, ...], list_text: str) -> str:

@@ -55,9 +55,9 @@ class ShellCommand:
     through_shell: bool = False
     is_json: bool = False
 
-    def __call__(self, ctx: Context, **given: Any) -> Any:
+    def __call__(self, ctx: Context, **task_input: Any) -> Any:
         """Run the command to its end; the output is `{"stdout": …}`, or its JSON if the action says so."""
-        values = filled(given, self.parameters)
+        values = filled(task_input, self.parameters)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self._start(ctx, values, out, err)
             try:
@@ -95,14 +95,14 @@ class ShellCommand:
 
         If the command ignores it, the worker kills it together with this process; outside a worker it is killed here.
         """
-        given: bytes | None = stdin
+        unsent: bytes | None = stdin
         asked_at: float | None = None
         while True:
             try:
-                process.communicate(given, timeout=LOOK_SECONDS)
+                process.communicate(unsent, timeout=LOOK_SECONDS)
                 return
             except subprocess.TimeoutExpired:
-                given = None
+                unsent = None
             if ctx.is_canceled and asked_at is None:
                 asked_at = time.monotonic()
                 process.terminate()

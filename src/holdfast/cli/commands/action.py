@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def action() -> None:
-    """See what workers can run, and steer breakers."""
+    """List actions, and control their circuit breakers."""
 
 
 @action.command("list")
@@ -90,9 +90,13 @@ def show(name: str) -> None:
 
 @action.command()
 @click.argument("name", shell_complete=action_names)
-@click.option("--open", "to", flag_value="open", help="Start nothing until somebody closes or resets it.")
-@click.option("--close", "to", flag_value="closed", help="Let everything through again, counting anew.")
-@click.option("--reset", "to", flag_value="half_open", help="Forget what was counted; try an open one now.")
+@click.option(
+    "--open", "to", flag_value="open", help="Open the breaker: no attempt starts until it is closed or reset."
+)
+@click.option(
+    "--close", "to", flag_value="closed", help="Close the breaker and reset its counts: attempts start again."
+)
+@click.option("--reset", "to", flag_value="half_open", help="Reset the counts; an open breaker grants trials now.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def breaker(name: str, to: str | None, reason: str) -> None:
     """Show the circuit breaker of an action, or open, close or reset it by hand."""
@@ -121,9 +125,9 @@ def _breaker_pairs(shell: Shell, view: BreakerView) -> list[tuple[str, object]]:
     if view.cause:
         pairs.append(("opened by", f"{view.failures} of {view.attempts} failed with {view.cause}"))
     if view.actor:
-        pairs.append(("steered by", f"{view.actor}: {view.reason or 'no reason given'}"))
+        pairs.append(("set by", f"{view.actor}: {view.reason or 'no reason given'}"))
     if view.state == "open":
-        pairs.append(("next trial", "when somebody says so" if view.trial_at is None else age(view.trial_at)))
+        pairs.append(("next trial", "after a manual close or reset" if view.trial_at is None else age(view.trial_at)))
     if view.state == "half_open":
         pairs.append(("trials", f"{view.running} running, {view.passed} passed of {view.trials}"))
     return pairs

@@ -46,27 +46,27 @@ def _attach(app_ref: str, packs: list[str], settings: Settings) -> bool:
     from holdfast.store.resolve import resolve_database
     from holdfast.worker.runtime.launched_worker import run_attached
 
-    task_id = bounds.task_number(_told("HOLDFAST_TASK_ID"))
+    task_id = bounds.task_number(_required_variable("HOLDFAST_TASK_ID"))
     said = os.environ.get("HOLDFAST_ATTEMPT", "")
     attempt = attempt_of(int(said) if said.isascii() and said.isdigit() else said)
     # Removed from the environment, so that processes started by the action cannot read it.
-    token = _told("HOLDFAST_LAUNCH_TOKEN")
+    token = _required_variable("HOLDFAST_LAUNCH_TOKEN")
     del os.environ["HOLDFAST_LAUNCH_TOKEN"]
     app = load_app(app_ref, packs)
     settings = settings_for(app.own_settings, settings)
     app.configure(settings)
-    place = None if is_server(settings.url) else resolve_database(settings)
-    url = place.url if place is not None else str(settings.url)
+    location = None if is_server(settings.url) else resolve_database(settings)
+    url = location.url if location is not None else str(settings.url)
     try:
         return asyncio.run(
             run_attached(app, url, app_ref=app_ref, packs=packs, task_id=task_id, attempt=attempt, token=token)
         )
     finally:
-        if place is not None:
-            place.close()
+        if location is not None:
+            location.close()
 
 
-def _told(variable: str) -> str:
+def _required_variable(variable: str) -> str:
     if not (value := os.environ.get(variable, "")):
-        raise Invalid(f"{variable} is not set.", code="not_launched", advice="This command is for launchers to run.")
+        raise Invalid(f"{variable} is not set.", code="not_launched", advice="Only launchers run this command.")
     return value

@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def audit() -> None:
-    """See who changed what and why, and prove that the log was not rewritten."""
+    """List audited changes, and prove that the log was not rewritten."""
 
 
 @audit.command("list")
-@click.option("--actor", metavar="NAME", help="Only changes by this one.")
-@click.option("--verb", metavar="VERB", help="Only this kind of change, as queue.pause or task.retry.")
-@click.option("--subject", metavar="KIND[:ID]", help="Only changes of queues, or of one: queue, queue:mail, task:1042.")
+@click.option("--actor", metavar="NAME", help="Only changes by this actor.")
+@click.option("--verb", metavar="VERB", help="Only this kind of change, such as queue.pause or task.retry.")
+@click.option(
+    "--subject",
+    metavar="KIND[:ID]",
+    help="Only changes of this kind of object, or of one object: queue, queue:mail, task:1042.",
+)
 @click.option("--since", metavar="DURATION", help='Only the last "1h", "7d" …')
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 @click.option(
-    "--before", type=int, metavar="SEQ", help="The page before this row: the last number of the previous one."
+    "--before", type=int, metavar="SEQ", help="Only rows before this one: the last number of the previous page."
 )
 def list_(subject: str | None, since: str | None, limit: int, **filters: Any) -> None:
     """List privileged changes, newest first."""
@@ -38,8 +42,8 @@ def list_(subject: str | None, since: str | None, limit: int, **filters: Any) ->
     kind, _, number = (subject or "").partition(":")
     filters |= {"subject_kind": kind or None, "subject_id": number or None, "limit": limit}
     seconds = None if since is None else seconds_of(since)
-    asked = ListAudit(since_seconds=seconds, **filters)
-    rows, _ = shell.ask_enough(list_audit, asked, lambda page: page.rows)
+    request = ListAudit(since_seconds=seconds, **filters)
+    rows, _ = shell.ask_enough(list_audit, request, lambda page: page.rows)
     emit_rows(shell, rows, _columns(), empty="No privileged changes are recorded.")
     if shell.is_table and len(rows) == limit:
         shell.talk(f"More: --before {rows[-1].seq}")
@@ -81,15 +85,15 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return " + ".join(_word(one) for one in value)
+        return " + ".join(_word(item) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_word(one)}" for name, one in value.items())
+        return ", ".join(f"{name.replace('_', ' ')} {_word(item)}" for name, item in value.items())
     return str(value)
 
 
 @audit.command()
 @click.option(
-    "--anchor", "anchors", multiple=True, metavar="[SEQ:]HASH", help="An anchor noted earlier; may be repeated."
+    "--anchor", "anchors", multiple=True, metavar="[SEQ:]HASH", help="An anchor recorded earlier; may be repeated."
 )
 def verify(anchors: tuple[str, ...]) -> None:
     """Recompute the whole chain; exit 1 at the first row that was changed.
@@ -115,8 +119,8 @@ def _print(shell: Shell, found: AuditVerified) -> None:
         click.echo(
             f"{mark} {strip_control_chars(found.broken.sentence)} [{found.broken.code}]", color=shell.has_colour()
         )
-        shell.talk(f"{found.checked} rows before it are sound.")
+        shell.talk(f"{found.checked} rows before it are intact.")
         return
     if found.anchor is not None:
         click.echo(found.anchor)
-    shell.talk(f"{found.checked} rows checked, the chain is whole.")
+    shell.talk(f"{found.checked} rows checked, the chain is intact.")

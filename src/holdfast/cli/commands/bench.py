@@ -10,14 +10,14 @@ from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.shell import the_shell
 from holdfast.errors import Unavailable
 
-HELP = "Measure this database beside its raw ceiling."
+HELP = "Measure this database, and its raw ceiling for comparison."
 
 
 def _install_first(**_options: Any) -> None:
     raise Unavailable(
         "The benchmark is not installed.",
         code="bench_not_installed",
-        advice="It is a package of its own, in the folder bench/ of the repository: `pip install ./bench`.",
+        advice="Install it from the folder bench/ of the repository: `pip install ./bench`.",
     )
 
 

@@ -31,16 +31,30 @@ def campaign() -> None:
 
 
 @campaign.command()
-@click.option("--group", "fingerprint", metavar="FP", required=True, help="The group.", shell_complete=fingerprints)
-@click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
-@click.option("--name", metavar="TEXT", default="", help="What to call it; the group unless said.")
-@click.option("--canary", type=int, default=CANARY, show_default=True, help="Release this many first, and wait.")
-@click.option("--at-once", type=int, default=AT_ONCE, show_default=True, help="At most this many are out at once.")
-@click.option("--approval", is_flag=True, help="Wait until somebody else approves it.")
+@click.option(
+    "--group", "fingerprint", metavar="FP", required=True, help="Fingerprint of the group.", shell_complete=fingerprints
+)
+@click.option("--reason", metavar="TEXT", default="", help="Why the tasks will succeed now; required unless --dry-run.")
+@click.option("--name", metavar="TEXT", default="", help="Name of the campaign.  [default: the group]")
+@click.option(
+    "--canary",
+    type=int,
+    default=CANARY,
+    show_default=True,
+    help="Size of the canary: release this many first, and wait for them.",
+)
+@click.option(
+    "--at-once",
+    type=int,
+    default=AT_ONCE,
+    show_default=True,
+    help="Maximum number of released tasks that have not ended.",
+)
+@click.option("--approval", is_flag=True, help="Wait until another operator approves it.")
 @click.option("--newer", is_flag=True, help="Wait for a worker newer than those that failed.")
-@click.option("--dry-run", is_flag=True, help="Say what it would do, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do, and change nothing.")
 @click.option("--watch", is_flag=True, help="Follow it to its end; exit 1 if it stops.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def start(fingerprint: str, reason: str, dry_run: bool, watch: bool, yes: bool, **options: Any) -> None:
     """Start a campaign: a canary first, then more while it succeeds.
 
@@ -108,11 +122,13 @@ def _plan_pairs(shell: Shell, plan: CampaignPlan) -> list[tuple[str, object]]:
         )
     newer = "a newer one is there" if plan.has_newer else "none newer is there"
     pairs.append(("versions", f"failed on {_words(plan.failed_on)}; now {_words(plan.present)}: {newer}"))
-    pairs += [(f"effect {one.name}", repeated(one)) for one in plan.effects]
+    pairs += [(f"effect {effect.name}", repeated(effect)) for effect in plan.effects]
     if plan.looked_into < plan.runs:
-        pairs.append(("looked into", f"{plan.looked_into} of the runs; the others may repeat more than is said here"))
+        pairs.append(
+            ("inspected", f"{plan.looked_into} of the runs; the other runs may repeat more effects than listed here")
+        )
     if plan.is_partial:
-        pairs.append(("counted", "the oldest letters of a large group; there are at least so many"))
+        pairs.append(("counted", "the oldest dead letters of a large group; the actual numbers may be higher"))
     return pairs
 
 
@@ -134,7 +150,7 @@ def repeated(effect: RepeatedEffect) -> str:
 
 
 def _words(versions: list[str]) -> str:
-    return ", ".join(one or "unnamed" for one in versions) or "no worker"
+    return ", ".join(version or "unnamed" for version in versions) or "no worker"
 
 
 @campaign.command("list")
@@ -208,8 +224,8 @@ def _print(shell: Shell, view: CampaignView) -> None:
     ]
     optional: list[tuple[str, object | None]] = [
         ("resumed by", view.resumed_by),
-        ("approved by", view.approved_by or ("nobody yet" if view.needs_approval else None)),
-        ("rests until", view.rests_until and moment(view.rests_until, utc=shell.utc)),
+        ("approved by", view.approved_by or ("not approved yet" if view.needs_approval else None)),
+        ("delayed until", view.rests_until and moment(view.rests_until, utc=shell.utc)),
         ("waits for", view.newer_than is not None and f"a worker newer than {view.newer_than or 'unnamed'}"),
         ("leg", view.leg if view.leg > 1 else None),
         ("ended", view.ended_at and moment(view.ended_at, utc=shell.utc)),
@@ -264,7 +280,7 @@ def approve(campaign_id: str) -> None:
 
 @campaign.command()
 @click.argument("campaign_id")
-@click.option("--reason", metavar="TEXT", default="", help="Why; without it the record says that none was given.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def abort(campaign_id: str, reason: str) -> None:
     """Stop a campaign for good. Nothing more is released; released tasks continue."""
     from holdfast.operations.campaigns import SteerCampaign, abort_campaign
@@ -275,7 +291,7 @@ def abort(campaign_id: str, reason: str) -> None:
 
 @campaign.command()
 @click.argument("campaign_id")
-@click.option("--reason", metavar="TEXT", required=True, help="What changed since it stopped.")
+@click.option("--reason", metavar="TEXT", required=True, help="What has changed since it stopped.")
 def resume(campaign_id: str, reason: str) -> None:
     """Resume a stopped campaign, beginning with another canary.
 

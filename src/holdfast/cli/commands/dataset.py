@@ -19,7 +19,7 @@ _HUES = {"current": "cyan", "building": "blue", "rolled back": "yellow"}
 
 @click.group(cls=Group)
 def dataset() -> None:
-    """See datasets, cut over to a new version, roll one back."""
+    """List datasets, cut over to a new version, roll one back."""
 
 
 @dataset.command("list")
@@ -59,7 +59,7 @@ def _columns() -> list[Column[GenerationView]]:
 
 @dataset.command()
 @click.argument("name")
-@click.option("--commits", metavar="N", type=click.IntRange(0, 1000), default=10, help="How many commits to show.")
+@click.option("--commits", metavar="N", type=click.IntRange(0, 1000), default=10, help="Number of commits to show.")
 def show(name: str, commits: int) -> None:
     """Show one dataset: its versions, columns and last commits."""
     from holdfast.operations.datasets import ShowDataset, show_dataset
@@ -91,14 +91,16 @@ def _commit_columns() -> list[Column[CommitView]]:
     ]
 
 
-_version = click.option("--version", "version", metavar="N", type=click.IntRange(1), required=True, help="Which one.")
+_version = click.option(
+    "--version", "version", metavar="N", type=click.IntRange(1), required=True, help="Version of the dataset."
+)
 _reason = click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 
 
 @dataset.command()
 @click.argument("name")
 @_version
-@click.option("--force", is_flag=True, help="Although some of its builds are unfinished or failed.")
+@click.option("--force", is_flag=True, help="Cut over even if some of its builds are unfinished or failed.")
 @_reason
 def cutover(name: str, version: int, force: bool, reason: str) -> None:
     """Switch readers to a version, atomically; also to an earlier one that is still kept."""
@@ -106,14 +108,14 @@ def cutover(name: str, version: int, force: bool, reason: str) -> None:
 
     shell = the_shell()
     done = shell.ask(cut_over, CutOver(name=name, version=version, force=force, reason=reason))
-    _tell(shell, name, version, "current" if done.is_changed else "current already")
+    _tell(shell, name, version, "current" if done.is_changed else "already current")
 
 
 @dataset.command()
 @click.argument("name")
 @_version
 @click.option("--keep", is_flag=True, help="Keep its tables until `holdfast dataset drop`.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_reason
 def rollback(name: str, version: int, keep: bool, yes: bool, reason: str) -> None:
     """Take a version out of use: cancel its unfinished tasks and drop its tables.
@@ -131,7 +133,7 @@ def rollback(name: str, version: int, keep: bool, yes: bool, reason: str) -> Non
 @dataset.command()
 @click.argument("name")
 @_version
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_reason
 def drop(name: str, version: int, yes: bool, reason: str) -> None:
     """Drop the tables of a version that is superseded or was rolled back and kept."""

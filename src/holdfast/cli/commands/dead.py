@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def dead() -> None:
-    """See, re-drive and dismiss what failed for good."""
+    """List, re-drive and dismiss dead letters."""
 
 
 @dead.command()
@@ -37,7 +37,7 @@ def groups() -> None:
 
     shell = the_shell()
     rows = shell.ask(list_groups, ListGroups()).groups
-    emit_rows(shell, rows, _group_columns(), empty="No dead letters: nothing failed for good that is not dealt with.")
+    emit_rows(shell, rows, _group_columns(), empty="No unresolved dead letters.")
     if rows and shell.is_table:
         shell.talk(f"Run one again: holdfast dead redrive --group {rows[0].fingerprint} --reason TEXT")
 
@@ -76,19 +76,21 @@ def _fault(row: GroupView | DeadLetterView) -> str:
 
 @dead.command("list")
 @click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
-@click.option("--task", "task_id", metavar="ID", help="Only letters of this task.", shell_complete=task_ids)
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these; unresolved ones unless said.")
-@click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
-@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
+@click.option("--task", "task_id", metavar="ID", help="Only dead letters of this task.", shell_complete=task_ids)
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these states.  [default: unresolved]")
+@click.option("--all", "everything", is_flag=True, help="Include resolved and ignored dead letters.")
+@click.option("--since", metavar="WHEN", help="Only since then: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--before", metavar="LETTER_ID", help="The page before this letter: the last id of the previous page.")
+@click.option(
+    "--before", metavar="LETTER_ID", help="Only dead letters before this one: the last id of the previous page."
+)
 def list_(states: tuple[str, ...], everything: bool, before: str | None, **filters: Any) -> None:
     """List dead letters, newest first."""
     from holdfast.operations.dead_letters import ListDeadLetters, list_letters
 
     shell = the_shell()
-    asked = ListDeadLetters(state=list(states), everything=everything, before=before, **filters)
-    rows, following = shell.ask_enough(list_letters, asked, lambda page: page.letters)
+    request = ListDeadLetters(state=list(states), everything=everything, before=before, **filters)
+    rows, following = shell.ask_enough(list_letters, request, lambda page: page.letters)
     emit_rows(shell, rows, _letter_columns(), empty="No dead letters match.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
@@ -114,12 +116,12 @@ def _letter_columns() -> list[Column[DeadLetterView]]:
     ]
 
 
-def _source(letter: DeadLetterView) -> str:
+def _source(dead_letter: DeadLetterView) -> str:
     """Return what failed: the task, or the effect that ended it."""
-    if letter.source_type == "task":
-        return f"task {letter.source_id}"
-    names = [one.effect for one in letter.effects if one.idempotency_key == letter.source_id]
-    return f"effect {names[0] if names else 'that another task sent since'}, under {letter.source_id}"
+    if dead_letter.source_type == "task":
+        return f"task {dead_letter.source_id}"
+    names = [effect.effect for effect in dead_letter.effects if effect.idempotency_key == dead_letter.source_id]
+    return f"effect {names[0] if names else 'that another task sent since'}, under {dead_letter.source_id}"
 
 
 @dead.command()
@@ -158,29 +160,33 @@ def show(dead_letter_id: str) -> None:
         ("input", bytes(view.input).decode()),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
-    for one in view.effects:
-        shell.talk(effect_line(one))
-        if one.compensation is not None and one.compensated_by is None and one.state != "refused":
-            shell.talk(f"  Undo it: {undoing(one)}")
+    for effect in view.effects:
+        shell.talk(effect_line(effect))
+        if effect.compensation is not None and effect.compensated_by is None and effect.state != "refused":
+            shell.talk(f"  Undo it: {undoing(effect)}")
     if view.traceback and shell.is_table:
         click.echo("\n".join(f"    │ {line}" for line in strip_control_chars(view.traceback).rstrip().splitlines()))
 
 
 @dead.command()
 @click.option(
-    "--group", "fingerprint", metavar="FP", help="Every letter of it, open or ignored.", shell_complete=fingerprints
+    "--group",
+    "fingerprint",
+    metavar="FP",
+    help="Every dead letter of this group, open or ignored.",
+    shell_complete=fingerprints,
 )
 @click.option("--task", "task_id", metavar="ID", help="This task, and its run.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why it will work now; needed unless --dry-run.")
-@click.option("--dry-run", is_flag=True, help="Say what would run and which effects may repeat, and do nothing.")
+@click.option("--reason", metavar="TEXT", default="", help="Why the tasks will succeed now; required unless --dry-run.")
+@click.option("--dry-run", is_flag=True, help="Show what would run and which effects may repeat, and change nothing.")
 @click.option(
     "--dispatches",
     type=click.IntRange(1, DISPATCHES_MAX),
     default=DISPATCHES_MAX,
     show_default=True,
-    help="How often a task may go that fails again and again.",
+    help="Maximum number of dispatches of a task that keeps failing.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before re-driving a group.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before re-driving a group.")
 def redrive(
     fingerprint: str | None, task_id: str | None, reason: str, dry_run: bool, dispatches: int, yes: bool
 ) -> None:
@@ -234,9 +240,9 @@ def _redrive_group(shell: Shell, fingerprint: str, reason: str, dispatches: int)
         emit_json(done)
         return
     click.echo(f"{fingerprint}\t{done.letters}")
-    for one in done.effects:
-        shell.talk(f"effect {one.name}: {repeated(one)}")
-    shell.talk(f"Asked for {counted(done.letters, 'letter')}. See them go: holdfast dead groups")
+    for effect in done.effects:
+        shell.talk(f"effect {effect.name}: {repeated(effect)}")
+    shell.talk(f"Requested a retry of {counted(done.letters, 'dead dead_letter')}. Follow them: holdfast dead groups")
 
 
 def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
@@ -259,12 +265,14 @@ def _plan(shell: Shell, fingerprint: str | None, task_id: str | None) -> None:
 
 
 @dead.command()
-@click.option("--group", "fingerprint", metavar="FP", help="Every letter of this group.", shell_complete=fingerprints)
-@click.option("--task", "task_id", metavar="ID", help="The letters of this task.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why nothing shall be done; kept with the letter.")
-@click.option("--abandon", is_flag=True, help="Also cancel the runs it belongs to, as a whole.")
-@click.option("--resolved", is_flag=True, help="It was dealt with by hand: resolved instead of ignored.")
-@click.option("--yes", is_flag=True, help="Do not ask before dismissing a group.")
+@click.option(
+    "--group", "fingerprint", metavar="FP", help="Every dead letter of this group.", shell_complete=fingerprints
+)
+@click.option("--task", "task_id", metavar="ID", help="The dead letters of this task.", shell_complete=task_ids)
+@click.option("--reason", metavar="TEXT", required=True, help="Why no retry is needed; stored with the dead letter.")
+@click.option("--abandon", is_flag=True, help="Also cancel the runs that it belongs to.")
+@click.option("--resolved", is_flag=True, help="The problem was fixed by hand: mark it resolved instead of ignored.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before dismissing a group.")
 def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: bool, resolved: bool, yes: bool) -> None:
     """Dismiss dead letters. A later `redrive` can still run them.
 
@@ -279,7 +287,7 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
     how: dict[str, Any] = {"reason": reason, "abandon": abandon, "resolved": resolved}
     if fingerprint is not None:
         _require_group(shell, fingerprint)
-        shell.confirm(f"Dismiss every unresolved letter of group {fingerprint}?", yes=yes)
+        shell.confirm(f"Dismiss every unresolved dead letter of group {fingerprint}?", yes=yes)
         done = shell.ask(ignore_group, IgnoreGroup(fingerprint=fingerprint, **how))
     else:
         done = shell.ask(ignore_task, IgnoreTask(task_id=str(task_id), **how))
@@ -293,9 +301,15 @@ def ignore(fingerprint: str | None, task_id: str | None, reason: str, abandon: b
 @click.option(
     "--group", "fingerprint", metavar="FP", help="Every dead task of this group.", shell_complete=fingerprints
 )
-@click.option("--task", "task_id", metavar="ID", help="This task; of a run, the whole run.", shell_complete=task_ids)
-@click.option("--reason", metavar="TEXT", required=True, help="Why nobody will need it; kept in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--task",
+    "task_id",
+    metavar="ID",
+    help="This task. If it belongs to a run, the complete run.",
+    shell_complete=task_ids,
+)
+@click.option("--reason", metavar="TEXT", required=True, help="Why it is no longer needed; recorded in the audit log.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool) -> None:
     """Delete what failed for good: the task with its input, attempts and dead letters. This cannot be undone.
 
@@ -319,19 +333,19 @@ def delete(fingerprint: str | None, task_id: str | None, reason: str, yes: bool)
         return
     click.echo(f"{fingerprint or task_id}\tdeleted\t{done.tasks}")
     if done.runs:
-        shell.talk(f"{counted(done.runs, 'run')} went with them.")
+        shell.talk(f"{counted(done.runs, 'run')} deleted with them.")
     if done.left:
-        shell.talk(f"{counted(done.left, 'task')} left: their runs are not over.")
+        shell.talk(f"{counted(done.left, 'task')} not deleted: their runs have not ended.")
 
 
 @dead.command()
 @click.option("--group", "fingerprint", metavar="FP", help="Only this group.", shell_complete=fingerprints)
-@click.option("--all", "everything", is_flag=True, help="Also what is resolved or ignored.")
+@click.option("--all", "everything", is_flag=True, help="Include resolved and ignored dead letters.")
 def export(fingerprint: str | None, everything: bool) -> None:
     """Write dead letters with their inputs to stdout, one JSON object per line, newest first."""
     shell = the_shell()
     count = shell.run(_export(shell, fingerprint, everything))
-    shell.talk(f"Exported {counted(count, 'letter')}.")
+    shell.talk(f"Exported {counted(count, 'dead_letter')}.")
 
 
 async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> int:
@@ -342,10 +356,10 @@ async def _export(shell: Shell, fingerprint: str | None, everything: bool) -> in
     count, before = 0, None
     async with shell.operation_client() as operation_client:
         while True:
-            asked = ExportDeadLetters(fingerprint=fingerprint, everything=everything, before=before)
-            page = await operation_client.ask(export_letters, asked)
-            for letter in page.letters:
-                click.echo(msgspec.json.encode(letter).decode())
+            request = ExportDeadLetters(fingerprint=fingerprint, everything=everything, before=before)
+            page = await operation_client.ask(export_letters, request)
+            for dead_letter in page.letters:
+                click.echo(msgspec.json.encode(dead_letter).decode())
             count, before = count + len(page.letters), page.next
             if before is None:
                 return count
@@ -355,8 +369,8 @@ def _require_group(shell: Shell, fingerprint: str) -> None:
     """Raise `NotFound` for an unknown group before asking for confirmation."""
     from holdfast.operations.dead_letters import ListDeadLetters, list_letters
 
-    asked = ListDeadLetters(everything=True, fingerprint=fingerprint, limit=1)
-    if not shell.ask_enough(list_letters, asked, lambda page: page.letters)[0]:
+    request = ListDeadLetters(everything=True, fingerprint=fingerprint, limit=1)
+    if not shell.ask_enough(list_letters, request, lambda page: page.letters)[0]:
         raise NotFound(
             f"There is no group {fingerprint!r}.", code="group_not_found", advice="See `holdfast dead groups`."
         )

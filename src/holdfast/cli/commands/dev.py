@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @worker_group_options
 @unsafe_option
-def dev(is_unsafe: bool, **asked: Any) -> None:
-    """Run everything in one process tree: database, repair loops, workers for APP, HTTP API, and a live log.
+def dev(is_unsafe: bool, **options: Any) -> None:
+    """Run everything in one process tree: database, maintenance loops, workers for APP, HTTP API, and a live log.
 
     Without APP there is no worker; start one with `holdfast work`. HOLDFAST_URL or --url select another database.
     """
@@ -37,7 +37,7 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
     from holdfast.settings.option import LOCAL
     from holdfast.store.resolve import resolve_database
 
-    shell, group = the_shell(), WorkerGroup(**asked)
+    shell, group = the_shell(), WorkerGroup(**options)
     settings = shell.settings(env=LOCAL, unsafe=is_unsafe or None)
     # The live log shows task events; of all other messages only warnings and errors are printed.
     if settings.log == LogSettings():
@@ -48,25 +48,25 @@ def dev(is_unsafe: bool, **asked: Any) -> None:
         settings = with_code(group, settings)
     shell.talk("Starting the database …" if settings.url is None else "Connecting …")
     with shell.busy("Starting"):
-        place = resolve_database(settings)
+        location = resolve_database(settings)
     try:
-        raise SystemExit(_develop(shell, place, replace(settings, url=place.url), group))
+        raise SystemExit(_develop(shell, location, replace(settings, url=location.url), group))
     finally:
-        place.close()
+        location.close()
 
 
-def _develop(shell: Shell, place: DatabaseLocation, settings: Settings, group: WorkerGroup) -> int:
+def _develop(shell: Shell, location: DatabaseLocation, settings: Settings, group: WorkerGroup) -> int:
     from holdfast.cli.ui.event_log import LiveLog
 
-    asyncio.run(_prepare(place.url, settings))
-    http = _serve_beside(shell, place, settings)
-    _greet(shell, place, settings, str(group))
-    log = LiveLog(shell, place.url, settings.tenant)
+    asyncio.run(_prepare(location.url, settings))
+    http = _serve_beside(shell, location, settings)
+    _greet(shell, location, settings, str(group))
+    log = LiveLog(shell, location.url, settings.tenant)
     log.start()
     try:
         if not group:
-            return asyncio.run(run_loops(place, settings, shell=shell))
-        return run_worker_group(group, settings, loops=True, background_loop=_launching_for(group), logs_failures=False)
+            return asyncio.run(run_loops(location, settings, shell=shell))
+        return run_worker_group(group, settings, loops=True, beside=_launching_for(group), tells_failures=False)
     finally:
         if http is not None:
             http.close()
@@ -82,11 +82,11 @@ def _launching_for(group: WorkerGroup) -> BackgroundLoop:
     return lambda engine: Launching(engine, launchers_of(engine, group.app_ref, packs)).run()
 
 
-def _serve_beside(shell: Shell, place: DatabaseLocation, settings: Settings) -> ServerThread | None:
+def _serve_beside(shell: Shell, location: DatabaseLocation, settings: Settings) -> ServerThread | None:
     """Start the HTTP API; if it cannot start, report the reason and continue."""
     from holdfast.cli.server_thread import ServerThread
 
-    server = ServerThread(place.url, settings)
+    server = ServerThread(location.url, settings)
     try:
         shell.talk(f"HTTP      {server.start()}")
     except HoldfastError as error:
@@ -108,13 +108,13 @@ async def _prepare(url: str, settings: Settings) -> None:
         await database.close()
 
 
-def _greet(shell: Shell, place: DatabaseLocation, settings: Settings, app_ref: str) -> None:
+def _greet(shell: Shell, location: DatabaseLocation, settings: Settings, app_ref: str) -> None:
     from holdfast.store.database import without_password
 
-    shell.talk(f"Database  {without_password(place.url)}{' (embedded)' if place.is_embedded else ''}")
-    if place.home is not None:
-        shell.talk(f"Data      {place.home}")
-    shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: give an APP, or run `holdfast work APP`")
-    asks = "HOLDFAST_ENV=local " if place.is_embedded and settings.home is None else ""
+    shell.talk(f"Database  {without_password(location.url)}{' (embedded)' if location.is_embedded else ''}")
+    if location.home is not None:
+        shell.talk(f"Data      {location.home}")
+    shell.talk(f"Workers   {app_ref}" if app_ref else "Workers   none: pass an APP, or run `holdfast work APP`")
+    asks = "HOLDFAST_ENV=local " if location.is_embedded and settings.home is None else ""
     shell.talk(f"Try       {asks}holdfast task list · task submit ACTION key=value · top")
     shell.talk("Ctrl-C stops everything.")

@@ -32,7 +32,7 @@ def doctor() -> None:
     shell = the_shell()
     with shell.busy("Looking"):
         findings = shell.run(_examine(shell))
-    is_broken = any(one.level == "failed" for one in findings)
+    is_broken = any(finding.level == "failed" for finding in findings)
     if shell.is_json:
         emit_json(findings)
     else:
@@ -54,21 +54,21 @@ async def _examine(shell: Shell) -> list[Finding]:
         found.append(Finding(name="settings", level=Level.OK, detail=f"environment {settings.env}"))
         if is_server(settings.url):
             return [*found, *await _examine_server(shell, settings)]
-        place = await asyncio.to_thread(resolve_database, settings)
+        location = await asyncio.to_thread(resolve_database, settings)
     except HoldfastError as error:
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=error.advice)]
     try:
         database = await Database(
-            place.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
+            location.url, sessions_max=1, direct_url=settings.direct_url, prepare=settings.prepare
         ).open()
     except HoldfastError as error:
-        place.close()
+        location.close()
         # Elsewhere the advice is to run this very command.
         fix = error.advice.replace(" (`holdfast doctor`)", "")
         return [*found, Finding(name="database", level=Level.FAILED, detail=error.detail, fix=fix)]
     try:
-        kind = " (embedded)" if place.is_embedded else ""
-        found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(place.url)}{kind}"))
+        kind = " (embedded)" if location.is_embedded else ""
+        found.append(Finding(name="database", level=Level.OK, detail=f"{without_password(location.url)}{kind}"))
         found += await check_up(
             database,
             now=datetime.now(UTC),
@@ -78,7 +78,7 @@ async def _examine(shell: Shell) -> list[Finding]:
         return [*found, *await _carrier(settings)]
     finally:
         await database.close()
-        place.close()
+        location.close()
 
 
 async def _examine_server(shell: Shell, settings: Settings) -> list[Finding]:
@@ -115,13 +115,13 @@ async def _carrier(settings: Settings) -> list[Finding]:
 
 def _print(shell: Shell, findings: list[Finding]) -> None:
     if not shell.is_table:
-        for one in findings:
-            click.echo("\t".join((one.level, one.name, one_line(one.detail), one_line(one.fix))))
+        for finding in findings:
+            click.echo("\t".join((finding.level, finding.name, one_line(finding.detail), one_line(finding.fix))))
         return
-    width = max(len(one.name) for one in findings)
-    for one in findings:
-        mark, colour = _MARKS[one.level]
-        line = f"{click.style(mark, fg=colour)} {one.name:<{width}}  {one_line(one.detail)}"
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark, colour = _MARKS[finding.level]
+        line = f"{click.style(mark, fg=colour)} {finding.name:<{width}}  {one_line(finding.detail)}"
         click.echo(line, color=shell.has_colour())
-        if one.fix:
-            click.echo(f"  {'':<{width}}  → {one_line(one.fix)}")
+        if finding.fix:
+            click.echo(f"  {'':<{width}}  → {one_line(finding.fix)}")

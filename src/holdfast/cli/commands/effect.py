@@ -23,11 +23,11 @@ REPEATS_SHOWN = 10
 
 @click.group(cls=Group)
 def effect() -> None:
-    """See, govern and undo what actions do outside."""
+    """List, govern and compensate effects."""
 
 
 @effect.command("list")
-@click.option("--task", "task_id", metavar="TASK_ID", help="Only of this task.", shell_complete=task_ids)
+@click.option("--task", "task_id", metavar="TASK_ID", help="Only effects of this task.", shell_complete=task_ids)
 @click.option("--state", metavar="STATE", help="Only these: pending, unknown, done or refused.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
 def list_(task_id: str | None, state: str | None, limit: int) -> None:
@@ -39,8 +39,8 @@ def list_(task_id: str | None, state: str | None, limit: int) -> None:
     from holdfast.operations.effects import ListEffects, list_effects
 
     shell = the_shell()
-    asked = ListEffects(task_id=task_id, state=state, limit=limit)
-    rows, _ = shell.ask_enough(list_effects, asked, lambda page: page.effects)
+    request = ListEffects(task_id=task_id, state=state, limit=limit)
+    rows, _ = shell.ask_enough(list_effects, request, lambda page: page.effects)
     emit_rows(shell, rows, _columns(), empty="No effects match." if task_id or state else "No effects yet.")
 
 
@@ -86,22 +86,22 @@ def effect_line(row: EffectView) -> str:
 def tell_repeats(shell: Shell, effects: Sequence[EffectView], *, is_dry: bool = False) -> None:
     """Print effects that may repeat; with `is_dry` also how to undo them instead."""
     again = "it would be sent again under the same key" if is_dry else "it is sent again under the same key"
-    for one in effects[:REPEATS_SHOWN]:
-        shell.talk(f"{effect_line(one)}; {again}.")
-        if is_dry and one.compensation is not None and one.compensated_by is None:
-            shell.talk(f"  Or undo it: {undoing(one)}")
+    for effect in effects[:REPEATS_SHOWN]:
+        shell.talk(f"{effect_line(effect)}; {again}.")
+        if is_dry and effect.compensation is not None and effect.compensated_by is None:
+            shell.talk(f"  Or undo it: {undoing(effect)}")
     if len(effects) > REPEATS_SHOWN:
         shell.talk(f"… and {len(effects) - REPEATS_SHOWN} more: holdfast effect list --state unknown")
 
 
 def tell_undone(shell: Shell, effects: Sequence[EffectView]) -> None:
     """Warn of compensated effects: the code requests them again, and fails there."""
-    for one in effects[:REPEATS_SHOWN]:
-        named = f" ({one.user_key})" if one.user_key else ""
+    for effect in effects[:REPEATS_SHOWN]:
+        named = f" ({effect.user_key})" if effect.user_key else ""
         shell.talk(
             one_line(
-                f"! effect {one.effect}{named} was undone by task {one.compensated_by}: "
-                "asked for again under its key, it fails with effect_compensated. Give it another key in the code."
+                f"! effect {effect.effect}{named} was undone by task {effect.compensated_by}: a repeated request "
+                "under its key fails with effect_compensated. Use another key in the code."
             )
         )
 
@@ -113,7 +113,9 @@ def undoing(row: EffectView) -> str:
 
 @effect.command()
 @click.argument("name")
-@click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
+@click.option(
+    "--action", metavar="NAME", help="Only this action.  [default: every action]", shell_complete=action_names
+)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def allow(name: str, action: str | None, reason: str) -> None:
     """Allow an effect for an action, or for every action without a rule of its own.
@@ -125,7 +127,9 @@ def allow(name: str, action: str | None, reason: str) -> None:
 
 @effect.command()
 @click.argument("name")
-@click.option("--action", metavar="NAME", help="Only this action; else every one.", shell_complete=action_names)
+@click.option(
+    "--action", metavar="NAME", help="Only this action.  [default: every action]", shell_complete=action_names
+)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def deny(name: str, action: str | None, reason: str) -> None:
     """Deny an effect for an action, or for every action without a rule of its own."""
@@ -166,7 +170,7 @@ def rules() -> None:
         Column(title="REASON", text=lambda row: row.reason, stretch=True),
     ]
     found = shell.ask_all(list_rules, ListNames(), lambda page: page.rules)
-    emit_rows(shell, found, columns, empty="No effect is governed: every action may do each.")
+    emit_rows(shell, found, columns, empty="No effect is governed: every action may perform every effect.")
 
 
 def _word(row: AuthorityRule) -> str:
@@ -176,7 +180,7 @@ def _word(row: AuthorityRule) -> str:
 @effect.command()
 @click.argument("idempotency_key")
 @click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
     """Undo an effect with the action registered for it, once.
 
@@ -191,5 +195,5 @@ def compensate(idempotency_key: str, reason: str, yes: bool) -> None:
         emit_json(done)
         return
     click.echo(done.task_id)
-    talk = f"Follow it: holdfast task watch {done.task_id}" if done.is_new else "It had been asked for before."
+    talk = f"Follow it: holdfast task watch {done.task_id}" if done.is_new else "It was requested before."
     shell.talk(f"{done.action} undoes it. {talk}")

@@ -43,12 +43,12 @@ _CONDITIONS = {
 }
 
 APP = click.option("--app", "app_ref", metavar="APP", help="Take flows from this app instead of the database.")
-VERSION = click.option("--version", type=click.IntRange(1), help="Which version.  [default: the newest]")
+VERSION = click.option("--version", type=click.IntRange(1), help="Version of the flow.  [default: the newest]")
 
 
 @click.group(cls=Group)
 def flow() -> None:
-    """See, draw and check flows."""
+    """List, draw and check flows."""
 
 
 @flow.command("list")
@@ -59,8 +59,10 @@ def list_(app_ref: str | None) -> None:
     if app_ref is not None:
         from holdfast.authoring.flow.registry import every_version
 
-        own = [one.definition for one in every_version(shell.load_app(app_ref).flows)]
-        emit_rows(shell, [_summary(one) for one in own], _summary_columns(), empty=f"{app_ref} has no flows.")
+        own = [version.definition for version in every_version(shell.load_app(app_ref).flows)]
+        emit_rows(
+            shell, [_summary(definition) for definition in own], _summary_columns(), empty=f"{app_ref} has no flows."
+        )
         return
     from holdfast.operations.flows import list_flows
     from holdfast.operations.shared_types import ListNames
@@ -112,7 +114,10 @@ def show(name: str, version: int | None, app_ref: str | None) -> None:
     if shell.is_json:
         emit_json(definition.to_json())
         return
-    inputs = [one.name if one.is_required else f"{one.name} = {one.default!r}" for one in definition.inputs]
+    inputs = [
+        flow_input.name if flow_input.is_required else f"{flow_input.name} = {flow_input.default!r}"
+        for flow_input in definition.inputs
+    ]
     graph = definition.graph()
     emit_pairs(
         shell,
@@ -144,7 +149,7 @@ def show(name: str, version: int | None, app_ref: str | None) -> None:
 @VERSION
 @APP
 @click.option("--svg", "svg_file", type=SVG_FILE, help=SVG_HELP)
-@click.option("--width", type=click.IntRange(20), help="Columns to draw in.  [default: the terminal's]")
+@click.option("--width", type=click.IntRange(20), help="Width in columns.  [default: the terminal's]")
 def graph(name: str, version: int | None, app_ref: str | None, svg_file: Path | None, width: int | None) -> None:
     """Draw one flow on the terminal, or as an SVG. NAME may be a YAML file."""
     from holdfast.core.drawing.layout import layout
@@ -183,7 +188,7 @@ def check(files: tuple[Path, ...], app_ref: str | None) -> None:
             sound.append({"file": str(file), **_summary(_checked(file, app, flows))})
         except HoldfastError as error:
             worst = shell.print_error(error)
-    emit_rows(shell, sound, _summary_columns(with_file=True), empty="No flow is sound.")
+    emit_rows(shell, sound, _summary_columns(with_file=True), empty="No flow is valid.")
     raise SystemExit(worst)
 
 
@@ -208,13 +213,14 @@ def _checked(file: Path, app: App | None, flows: Ports) -> FlowDefinition:
     for node in definition.nodes:
         if node.kind in (NodeKind.TASK, NodeKind.MAP) and node.action not in app.actions:
             raise NotFound(
-                f"{file}: node {node.name} runs {node.action}, which is no action of {app.name}.",
+                f"{file}: node {node.name} runs {node.action}, which is not an action of {app.name}.",
                 code="action_not_found",
                 advice=_near(node.action, list(app.actions), "See `holdfast action list`."),
             )
         if node.kind is NodeKind.FLOW and node.action not in flows:
             raise NotFound(
-                f"{file}: node {node.name} runs {node.action}, which is no flow of {app.name} nor of these files.",
+                f"{file}: node {node.name} runs {node.action}, which is neither a flow of {app.name} nor of "
+                "these files.",
                 code="flow_not_found",
                 advice=_near(str(node.action), list(flows), "See `holdfast flow list --app …`."),
             )

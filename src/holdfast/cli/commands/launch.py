@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def launch() -> None:
-    """See what launchers started."""
+    """List the workers that launchers started."""
 
 
 @launch.command("list")

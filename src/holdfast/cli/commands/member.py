@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def member() -> None:
-    """Say who may sign in, and as what."""
+    """Manage who may sign in, and with which role."""
 
 
 @member.command()
+@click.option("--issuer", metavar="URL|google", required=True, help="Issuer: the `iss` claim of their ID tokens.")
+@click.option("--subject", metavar="TEXT", help="One account: the `sub` claim of its ID tokens.")
 @click.option(
-    "--issuer", metavar="URL|google", required=True, help="Who vouches for them: the `iss` of their ID tokens."
+    "--hd", "domain", metavar="DOMAIN", help="Every account of a hosted domain: the `hd` claim of their ID tokens."
 )
-@click.option("--subject", metavar="TEXT", help="One account: the `sub` of its ID tokens.")
-@click.option("--hd", "domain", metavar="DOMAIN", help="A whole hosted domain: the `hd` of their ID tokens.")
-@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What they may do.")
-@click.option("--name", metavar="TEXT", default="", help="Who that is, for whoever reads the list.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="Role of the member.")
+@click.option("--name", metavar="TEXT", default="", help="Note for the list of members, such as a name.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def add(**options: Any) -> None:
     """Allow an account, or every account of a domain, to sign in.
@@ -72,7 +72,7 @@ def list_() -> None:
         Column(title="NAME", text=lambda row: row.name, stretch=True),
     ]
     rows = shell.ask_all(list_members, ListNames(), lambda page: page.members)
-    emit_rows(shell, rows, columns, empty="No members: nobody can sign in with an ID token.")
+    emit_rows(shell, rows, columns, empty="No members: sign-in with an ID token is not possible.")
 
 
 @member.command()

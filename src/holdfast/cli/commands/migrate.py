@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 def migrate() -> None:
-    """Bring the schema up to date. Safe to repeat, and safe while workers run."""
+    """Migrate the schema to the current version. Safe to repeat, and safe while workers run."""
     shell = the_shell()
     with shell.busy("Migrating"):
         applied, version, missing = shell.run(_migrate(shell))
@@ -29,8 +29,9 @@ def migrate() -> None:
     shell.talk(f"The schema is at migration {version}" + ("." if applied else ", nothing to do."))
     if missing:
         shell.talk(
-            "This role may not create the role that keeps tenants apart, so `holdfast server` will refuse HTTP. "
-            "Workers and clients on the database need nothing more. As an administrator of the database run:"
+            "This database role may not create the role that isolates tenants, so `holdfast server` will "
+            "refuse HTTP. Workers and clients that connect to the database are not affected. Run as an "
+            "administrator of the database:"
         )
         for statement in missing:
             shell.talk(f"  {statement}")
@@ -45,9 +46,9 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
     from holdfast.store.tenant_role import missing_statements
 
     settings = shell.settings()
-    place = await asyncio.to_thread(resolve_database, settings)
+    location = await asyncio.to_thread(resolve_database, settings)
     try:
-        database = await Database(place.url, sessions_max=1, prepare=settings.prepare).open()
+        database = await Database(location.url, sessions_max=1, prepare=settings.prepare).open()
         try:
             applied = await migrate(database)
             async with database.session() as session:
@@ -56,4 +57,4 @@ async def _migrate(shell: Shell) -> tuple[list[Migration], int, list[str]]:
         finally:
             await database.close()
     finally:
-        place.close()
+        location.close()

@@ -35,9 +35,9 @@ def check(folder: Path, is_static: bool) -> None:
     folders = find_packs(folder)
     if not folders:
         raise NotFound(f"There is no pack in {folder}.", code="pack_not_found", advice="A pack has a pack.yaml.")
-    packs = [read_pack(one, imports=not is_static) for one in folders]
+    packs = [read_pack(pack_folder, imports=not is_static) for pack_folder in folders]
     _emit(shell, packs)
-    raise SystemExit(FAILED if any(one.errors for one in packs) else OK)
+    raise SystemExit(FAILED if any(checked.errors for checked in packs) else OK)
 
 
 def _emit(shell: Shell, packs: list[Pack]) -> None:
@@ -45,8 +45,8 @@ def _emit(shell: Shell, packs: list[Pack]) -> None:
         emit_json(
             [
                 {
-                    "pack": one.folder.name if one.app is None else one.app.name,
-                    "actions": [] if one.app is None else sorted(one.app.actions),
+                    "pack": checked.folder.name if checked.app is None else checked.app.name,
+                    "actions": [] if checked.app is None else sorted(checked.app.actions),
                     "problems": [
                         {
                             "file": problem.file,
@@ -55,15 +55,15 @@ def _emit(shell: Shell, packs: list[Pack]) -> None:
                             "advice": problem.advice,
                             "severity": "warning" if problem.is_warning else "error",
                         }
-                        for problem in sorted(one.problems)
+                        for problem in sorted(checked.problems)
                     ],
                 }
-                for one in packs
+                for checked in packs
             ]
         )
         return
-    for one in packs:
-        for problem in sorted(one.problems):
+    for checked in packs:
+        for problem in sorted(checked.problems):
             click.echo(f"{problem}{' (warning)' if problem.is_warning else ''}")
-        if one.app is not None and not one.errors:
-            click.echo(f"{one.app.name}\tok\t{', '.join(sorted(one.app.actions)) or 'no actions'}")
+        if checked.app is not None and not checked.errors:
+            click.echo(f"{checked.app.name}\tok\t{', '.join(sorted(checked.app.actions)) or 'no actions'}")

@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.5
 
 @click.group(cls=Group)
 def queue() -> None:
-    """See, pause, drain and limit queues."""
+    """List, pause, drain and limit queues."""
 
 
 @queue.command("list")
@@ -101,7 +101,7 @@ def show(name: str) -> None:
         return
     counts = ("queued", "delayed", "running", "retrying", "blocked", "completed", "failed", "canceled")
     pairs: list[tuple[str, object]] = [("queue", view.name)]
-    pairs += [(one, compact(getattr(view, one) or 0, is_partial=one in view.partial)) for one in counts]
+    pairs += [(count, compact(getattr(view, count) or 0, is_partial=count in view.partial)) for count in counts]
     pairs += [
         ("oldest", "–" if view.oldest_seconds is None else human(view.oldest_seconds)),
         ("workers", view.workers),
@@ -121,7 +121,7 @@ def pause(name: str, reason: str) -> None:
 
     shell = the_shell()
     done = shell.ask(pause_queue, NameAndReason(name=name, reason=reason))
-    _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
+    _tell(shell, name, "paused" if done.is_changed else "already paused", paused=True)
 
 
 @queue.command()
@@ -157,22 +157,22 @@ async def _drain(shell: Shell, name: str, reason: str, timeout: str | None) -> N
     from holdfast.operations.queues import ListQueues, list_queues, pause_queue
     from holdfast.operations.shared_types import NameAndReason
 
-    patience = TimeLimit(timeout)
+    time_limit = TimeLimit(timeout)
     async with shell.operation_client() as operation_client:
         await operation_client.ask(pause_queue, NameAndReason(name=name, reason=reason))
-        told = 0
+        reported = 0
         while True:
             rows = await all_of(operation_client, list_queues, ListQueues(history=False), lambda page: page.queues)
             view = next(row for row in rows if row.name == name)
             if view.running == 0 and "running" not in view.partial:
                 return
-            if view.running != told:
+            if view.running != reported:
                 shell.talk(f"Paused; {compact(view.running, is_partial='running' in view.partial)} still run.")
-                told = view.running
-            if patience.is_over:
+                reported = view.running
+            if time_limit.is_over:
                 raise WaitTimeout(
-                    f"{view.running} of queue {name} still run after {patience.seconds:g} s; it stays paused.",
-                    advice="See `holdfast worker list`, or let it go on: `holdfast queue resume`.",
+                    f"{view.running} of queue {name} still run after {time_limit.seconds:g} s; the queue stays paused.",
+                    advice="See `holdfast worker list`, or resume the queue: `holdfast queue resume`.",
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -182,7 +182,7 @@ async def _drain(shell: Shell, name: str, reason: str, timeout: str | None) -> N
 @click.option("--running", metavar="N|none", help="At most N tasks of the queue run at once.")
 @click.option("--per-second", metavar="X|none", help="At most X tasks of the queue start per second.")
 @click.option("--retries", metavar="N/TIME|none", help="At most N retries per time, for example 100/1m.")
-@click.option("--retry-share", metavar="X%|none", help="At most that share of the first attempts is retried.")
+@click.option("--retry-share", metavar="X%|none", help="Retry at most this share of the first attempts.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def limit(
     name: str,
@@ -208,7 +208,8 @@ def limit(
         raise Invalid(
             "No limit was named.",
             code="invalid_limit",
-            advice="Give --running, --per-second, --retries or --retry-share. See what holds: holdfast queue list.",
+            advice="Give --running, --per-second, --retries or --retry-share. List the current limits: "
+            "holdfast queue list.",
         )
 
     limits = {"running": _number(running, int, "--running"), "per_second": _number(per_second, float, "--per-second")}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def run() -> None:
-    """Start, follow and steer runs of flows."""
+    """Start, follow and control runs of flows."""
 
 
 run.add_command(watch)
@@ -43,7 +43,7 @@ for answer in (waiting, approve, reject, signal):
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--input", "given", metavar="JSON", help="The input: a JSON object, @FILE, or - for stdin.")
 @click.option("--version", type=int, metavar="N", help="This version instead of the newest.")
-@click.option("--clone", metavar="RUN_ID", help="As that run was started, but for what is given here.")
+@click.option("--clone", metavar="RUN_ID", help="Copy the arguments of that run; options given here override them.")
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key and input give the same run.")
 @click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Tag it; repeat for more.")
 @click.option("--priority", type=click.IntRange(0, 9), metavar="0-9", help="For all its nodes; 0 first, 9 last.")
@@ -51,7 +51,7 @@ for answer in (waiting, approve, reject, signal):
     "--max-active",
     type=click.IntRange(1),
     metavar="N",
-    help="At most N of its nodes are under way at once; a list or a sub-flow counts as one.",
+    help="At most N of its nodes are active at once; a mapped list or a sub-flow counts as one.",
 )
 @click.option("--wait", "waits", is_flag=True, help="Wait for the end, print the output, exit with the outcome.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: give up waiting after this long.")
@@ -78,12 +78,12 @@ def start(
     raise SystemExit(shell.run(_start(shell, StartRun(flow=name, input=body, tags=tags, **options), waits, timeout)))
 
 
-async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None) -> int:
+async def _start(shell: Shell, request: StartRun, waits: bool, timeout: str | None) -> int:
     from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.runs import start_run
 
     async with shell.operation_client() as operation_client:
-        run = await operation_client.ask(start_run, asked)
+        run = await operation_client.ask(start_run, request)
         if waits:
             shell.talk(f"Started run {run.run_id}; waiting for its end.")
             patient = RetryingClient(operation_client, shell.talk, timeout, has_answered=True)
@@ -101,9 +101,9 @@ async def _start(shell: Shell, asked: StartRun, waits: bool, timeout: str | None
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only these: running, blocked, failed …")
 @click.option("--flow", metavar="NAME", help="Only this flow.", shell_complete=flow_names)
 @click.option("--tag", metavar="TEXT", help="Only runs with this tag.")
-@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
+@click.option("--since", metavar="WHEN", help="Only since then: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--before", metavar="RUN_ID", help="The page before this run: the last id of the previous page.")
+@click.option("--before", metavar="RUN_ID", help="Only runs before this one: the last id of the previous page.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List runs, newest first."""
     from holdfast.operations.runs import ListRuns, list_runs
@@ -114,8 +114,8 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         list_runs, ListRuns(state=wanted, before=before, **filters), lambda page: page.runs
     )
     named = {"state": ", ".join(wanted), "flow": filters["flow"], "tag": filters["tag"]}
-    asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
-    emit_rows(shell, rows, _columns(), empty=f"No runs match {asked}." if asked else "No runs yet.")
+    request = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    emit_rows(shell, rows, _columns(), empty=f"No runs match {request}." if request else "No runs yet.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
 
@@ -156,7 +156,7 @@ def _print_run(shell: Shell, view: RunView) -> None:
         ("run", view.run_id),
         ("flow", f"{view.flow} version {view.version}"),
         ("state", state_text(view.state) if shell.is_table else view.state),
-        ("nodes", f"{view.nodes - view.pending} of {view.nodes} over, {view.active} active, {view.failed} failed"),
+        ("nodes", f"{view.nodes - view.pending} of {view.nodes} ended, {view.active} active, {view.failed} failed"),
         ("started", moment(view.created_at, utc=shell.utc)),
     ]
     optional: list[tuple[str, object | None]] = [
@@ -220,9 +220,13 @@ def why(run_id: str, node: str | None) -> None:
 
 @run.command()
 @click.argument("run_id", shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record; needed unless --dry-run.")
+@click.option(
+    "--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log; required unless --dry-run."
+)
 @click.option("--node", metavar="NAME", help="Only this node and what is downstream of it.")
-@click.option("--dry-run", is_flag=True, help="Say what would run again and which effects may repeat, and do nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would run again and which effects may repeat, and change nothing."
+)
 def retry(run_id: str, reason: str, node: str | None, dry_run: bool) -> None:
     """Run again what failed, with everything downstream of it, as a new generation."""
     shell = the_shell()
@@ -254,7 +258,7 @@ async def _retry(shell: Shell, run_id: str, reason: str, node: str | None, dry_r
 @run.command()
 @click.argument("run_ids", nargs=-1, required=True, shell_complete=run_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before canceling several.")
 def cancel(run_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     """Cancel runs: no more nodes start, waiting nodes end, running ones are asked to stop.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--after", metavar="TASK_ID", help="The page after this node: the last task id of the previous page.")
+@click.option("--after", metavar="TASK_ID", help="Only nodes after this one: the last task id of the previous page.")
 def waiting(limit: int, after: str | None) -> None:
     """List nodes that wait for an approval or an event, and the command that answers each."""
     from holdfast.operations.waits import ListWaits, list_waits
@@ -67,7 +67,7 @@ def _waits_for(row: WaitView) -> str:
 @click.command(cls=Command)
 @click.argument("run_id", shell_complete=run_ids)
 @click.argument("node")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def approve(run_id: str, node: str, reason: str) -> None:
     """Approve a node of a run that waits for it.
 
@@ -82,7 +82,7 @@ def approve(run_id: str, node: str, reason: str) -> None:
 @click.command(cls=Command)
 @click.argument("run_id", shell_complete=run_ids)
 @click.argument("node")
-@click.option("--reason", metavar="TEXT", default="", help="Why not, for the record; needed.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log; required.")
 def reject(run_id: str, node: str, reason: str) -> None:
     """Reject a node of a run that waits for approval: the node fails."""
     from holdfast.operations.waits import RejectNode, reject_node
@@ -97,23 +97,23 @@ def _tell(shell: Shell, done: NodeAnswered) -> None:
         emit_json(done)
         return
     click.echo(f"{done.run_id}\t{done.node}\t{done.answer}")
-    early = f" {done.node} has not asked yet; it takes the answer when it does." if done.is_early else ""
+    early = f" {done.node} does not wait yet; it takes this answer when it does." if done.is_early else ""
     shell.talk(f"{done.node} is {done.answer}; the run is {done.state}.{early}")
 
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("--key", metavar="TEXT", help="The key that a wait asks for.")
-@click.option("--data", metavar="JSON", help="What the event carries: JSON, @FILE, or - for stdin.")
+@click.option("--key", metavar="TEXT", help="Key that the wait requires.")
+@click.option("--data", metavar="JSON", help="Payload of the event: JSON, @FILE, or - for stdin.")
 @click.option("--run", "run_id", metavar="RUN_ID", help="Only for this run.", shell_complete=run_ids)
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def signal(name: str, key: str | None, data: str | None, run_id: str | None, reason: str) -> None:
     """Send an event to runs whose nodes wait for it, or will."""
     from holdfast.operations.waits import SendSignal, send_signal
 
     shell = the_shell()
-    given = None if data is None else value_of(data, option="--data")
-    sent = shell.ask(send_signal, SendSignal(name=name, key=key, data=given, run_id=run_id, reason=reason))
+    payload = None if data is None else value_of(data, option="--data")
+    sent = shell.ask(send_signal, SendSignal(name=name, key=key, data=payload, run_id=run_id, reason=reason))
     if shell.is_json:
         emit_json(sent)
         return
@@ -122,4 +122,4 @@ def signal(name: str, key: str | None, data: str | None, run_id: str | None, rea
     if sent.waits:
         shell.talk(f"Sent {sent.wait_key}: {len(sent.waits)} waited for it.")
     else:
-        shell.talk(f"Sent {sent.wait_key}: nothing waits for it yet; runs that are there will find it.")
+        shell.talk(f"Sent {sent.wait_key}: no node waits for it yet; existing runs receive it when they do.")

@@ -23,7 +23,7 @@ WIDTH_ELSEWHERE = 120
 @click.command(cls=Command)
 @click.argument("run_id", shell_complete=run_ids)
 @click.option("--svg", "svg_file", type=SVG_FILE, help=SVG_HELP)
-@click.option("--width", type=click.IntRange(20), help="At most this many columns; the terminal's unless given.")
+@click.option("--width", type=click.IntRange(20), help="Maximum width in columns.  [default: the terminal's]")
 def graph(run_id: str, svg_file: Path | None, width: int | None) -> None:
     """Draw the flow of a run with the state of each node."""
     from holdfast.operations.runs import OfRun, graph_run

@@ -147,7 +147,7 @@ class _Lines:
     async def keep(self) -> NoReturn:
         """Wait forever: printed lines need no refresh."""
         await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody fulfils it")
+        raise AssertionError("this future is never completed")
 
     def tell(self, event: RunEvent) -> None:
         if self._shell.is_json:
@@ -186,9 +186,9 @@ class _Screen:
 
     async def keep(self) -> NoReturn:
         """Redraw the screen repeatedly."""
-        look = _show if self._view.nodes <= NODES_READ_MAX else _progress
+        render = _show if self._view.nodes <= NODES_READ_MAX else _progress
         while True:
-            self._view = await look(self._operation_client, self._view.run_id)
+            self._view = await render(self._operation_client, self._view.run_id)
             self._live.update(self._drawn(), refresh=True)
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -22,7 +22,7 @@ SLOTS_SHOWN = 10
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """See, make, pause and fire schedules."""
+    """List, create, pause and fire schedules."""
 
 
 @schedule.command()
@@ -31,23 +31,27 @@ def schedule() -> None:
 @click.option("--flow", metavar="NAME", help="The flow to start, in its newest version.")
 @click.option("--cron", metavar="TEXT", help="Minute, hour, day of month, month, day of week: '0 6 * * mon-fri'.")
 @click.option("--every", metavar="DURATION", help="An interval instead of --cron: 10m.")
-@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Where --cron is read.")
+@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Time zone of --cron.")
 @click.option(
     "--overlap",
     type=click.Choice(["skip", "queue", "replace", "allow"]),
     default="skip",
     show_default=True,
-    help="While the previous firing is not over.",
+    help="What to do while the previous firing has not ended.",
 )
 @click.option(
     "--missed",
     type=click.Choice(["skip", "latest", "all"]),
     default="latest",
     show_default=True,
-    help="For slots that passed while no scheduler ran.",
+    help="What to do with slots that passed while no scheduler ran.",
 )
 @click.option(
-    "--max-waiting", type=int, default=10, show_default=True, help="How many slots --overlap queue lets wait."
+    "--max-waiting",
+    type=int,
+    default=10,
+    show_default=True,
+    help="Maximum number of waiting slots with --overlap queue.",
 )
 @click.option("--input", "given", metavar="JSON", default="{}", help="The input: a JSON object, @FILE, or - for stdin.")
 @click.option("--pass-time", is_flag=True, help="Add the slot's time to the input, as scheduled_for.")
@@ -57,9 +61,9 @@ def schedule() -> None:
     "--max-active",
     type=click.IntRange(1),
     metavar="N",
-    help="At most N nodes of a run are under way at once; a list or a sub-flow counts as one.",
+    help="At most N nodes of a run are active at once; a mapped list or a sub-flow counts as one.",
 )
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, **options: Any) -> None:
     """Create a schedule for an action or a flow that workers declared."""
     from holdfast.operations.schedules import CreateSchedule, create_schedule
@@ -118,7 +122,9 @@ def _here(shell: Shell, row: ScheduleView) -> str:
 
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
-@click.option("--slots", type=click.IntRange(1, 1000), default=SLOTS_SHOWN, show_default=True, help="How many slots.")
+@click.option(
+    "--slots", type=click.IntRange(1, 1000), default=SLOTS_SHOWN, show_default=True, help="Number of slots to show."
+)
 def show(name: str, slots: int) -> None:
     """Show one schedule: its status, its next fire times, and the outcomes of its newest slots."""
     from holdfast.operations.schedules import ShowSchedule, show_schedule
@@ -190,7 +196,7 @@ def pause(name: str, reason: str) -> None:
 
     shell = the_shell()
     done = shell.ask(pause_schedule, NameAndReason(name=name, reason=reason))
-    _tell(shell, name, "paused" if done.is_changed else "paused already", paused=True)
+    _tell(shell, name, "paused" if done.is_changed else "already paused", paused=True)
 
 
 @schedule.command()
@@ -227,7 +233,7 @@ def fire(name: str, reason: str) -> None:
 @schedule.command()
 @click.argument("name", shell_complete=schedule_names)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(name: str, reason: str, yes: bool) -> None:
     """Delete a schedule and its slots; fired tasks and runs are kept. An app that still declares it recreates it."""
     from holdfast.operations.schedules import delete_schedule

@@ -30,12 +30,14 @@ HTTP_SESSIONS_MAX = 20
 
 
 @click.command(cls=Command)
-@click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Offer the HTTP API.")
+@click.option("--http/--no-http", "with_http", default=True, show_default=True, help="Serve the HTTP API.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: the setting, 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: the setting, 8787]")
 @unsafe_option
 def server(with_http: bool, host: str | None, port: int | None, is_unsafe: bool) -> None:
-    """Offer the HTTP API and run the repair loops: expired leases, due retries, retention. Several servers may run.
+    """Serve the HTTP API and run the maintenance loops: expired leases, due retries, retention.
+
+    Several servers may run.
 
     It also launches workers for actions that have a launcher. The API needs the extra `holdfast[server]`; without it,
     --no-http runs the loops alone.
@@ -75,14 +77,14 @@ def require_http(settings: Settings) -> None:
 async def _serve(shell: Shell, settings: Settings, with_http: bool) -> int:
     from holdfast.store.resolve import resolve_database
 
-    place = await asyncio.to_thread(resolve_database, settings)
+    location = await asyncio.to_thread(resolve_database, settings)
     try:
-        return await run_loops(place, settings, shell=shell, with_http=with_http)
+        return await run_loops(location, settings, shell=shell, with_http=with_http)
     finally:
-        place.close()
+        location.close()
 
 
-async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
+async def run_loops(location: DatabaseLocation, settings: Settings, *, shell: Shell, with_http: bool = False) -> int:
     """Run the loops, and optionally the API, until a signal arrives or the loops fail permanently."""
     from holdfast.engine.engine import Engine
     from holdfast.store.database import without_password
@@ -94,16 +96,16 @@ async def run_loops(place: DatabaseLocation, settings: Settings, *, shell: Shell
     stop = asyncio.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
-    new_engine = partial(Engine, place.url, settings)
+    new_engine = partial(Engine, location.url, settings)
     async with AsyncExitStack() as stack:
         engine = await _open_engine(
-            stack, partial(new_engine, sessions_max=LOOP_SESSIONS_MAX, migrates=place.is_embedded), stop
+            stack, partial(new_engine, sessions_max=LOOP_SESSIONS_MAX, migrates=location.is_embedded), stop
         )
         if engine is None:
             return OK
         await require_durable(engine.database, is_unsafe=settings.unsafe)
         launchers_of(engine).check()
-        shell.talk(f"Repair loops on {without_password(place.url)}. Ctrl-C stops them.")
+        shell.talk(f"Maintenance loops on {without_password(location.url)}. Ctrl-C stops them.")
         if with_http:
             await require_tenant_role(engine.database)
             # A separate pool: requests that use up its sessions leave the maintenance loops theirs.
@@ -122,9 +124,9 @@ async def _open_engine(stack: AsyncExitStack, new_engine: Callable[[], Engine], 
         retry_until_available(lambda: stack.enter_async_context(new_engine()), seconds_max=START_SECONDS_MAX),
         name="holdfast-open",
     )
-    asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
-    await asyncio.wait({opening, asked}, return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
+    stop_requested = asyncio.create_task(stop.wait(), name="holdfast-stop")
+    await asyncio.wait({opening, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested.cancel()
     if opening.done():
         return opening.result()
     opening.cancel()
@@ -145,14 +147,14 @@ async def _offer(stack: AsyncExitStack, engine: Engine, shell: Shell) -> None:
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
     freeze_startup_objects()
     loops = asyncio.create_task(_all_loops(engine), name="holdfast-loops")
-    asked = asyncio.create_task(stop.wait(), name="holdfast-stop")
-    await asyncio.wait({loops, asked}, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested = asyncio.create_task(stop.wait(), name="holdfast-stop")
+    await asyncio.wait({loops, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
     is_broken = loops.done()
-    for task in (loops, asked):
+    for task in (loops, stop_requested):
         task.cancel()
     ended = await asyncio.gather(loops, return_exceptions=True)
     if is_broken:
-        logging.getLogger("holdfast").error("the repair loops ended: %r", ended[0])
+        logging.getLogger("holdfast").error("the maintenance loops ended: %r", ended[0])
     return FAILED if is_broken else OK
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def task() -> None:
-    """Submit, follow and steer tasks."""
+    """Submit, follow and control tasks."""
 
 
 task.add_command(watch)
@@ -44,7 +44,10 @@ task.add_command(replay)
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--input", "given", metavar="JSON", default="{}", help="The input: a JSON object, @FILE, or - for stdin.")
 @click.option(
-    "--copy-of", metavar="TASK_ID", help="As that task was, but for what is given here.", shell_complete=task_ids
+    "--copy-of",
+    metavar="TASK_ID",
+    help="Copy the arguments of that task; options given here override them.",
+    shell_complete=task_ids,
 )
 @click.option("--queue", metavar="NAME", help="Another queue than the action's own.", shell_complete=queue_names)
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key and input give the same task.")
@@ -82,23 +85,23 @@ def submit(
             advice="Write `holdfast task submit ACTION` or `holdfast task submit --copy-of TASK_ID`.",
         )
     said = {"input": {**object_of(given), **pairs_of(pairs)}, "tags": list(options.pop("tags")), **options}
-    asked = CopyTask(task_id=copy_of, **said) if copy_of is not None else SubmitTask(action=str(action), **said)
-    raise SystemExit(shell.run(_submit(shell, asked, app_ref, waits, timeout)))
+    request = CopyTask(task_id=copy_of, **said) if copy_of is not None else SubmitTask(action=str(action), **said)
+    raise SystemExit(shell.run(_submit(shell, request, app_ref, waits, timeout)))
 
 
 async def _submit(
-    shell: Shell, asked: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
+    shell: Shell, request: SubmitTask | CopyTask, app_ref: str | None, waits: bool, timeout: str | None
 ) -> int:
     from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.submit import CopyTask, copy_task, submit_task
 
     async with _desk_for(shell, app_ref) as operation_client:
-        if isinstance(asked, CopyTask):
-            done = await operation_client.ask(copy_task, asked)
+        if isinstance(request, CopyTask):
+            done = await operation_client.ask(copy_task, request)
         elif app_ref is None:
-            done = await operation_client.ask(submit_task, asked)
+            done = await operation_client.ask(submit_task, request)
         else:
-            done = await _submit_own(operation_client, asked)
+            done = await _submit_own(operation_client, request)
         if not waits:
             _tell_submitted(shell, done)
             return OK
@@ -120,10 +123,10 @@ def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
     return LocalClient(app.client(), actor())
 
 
-async def _submit_own(operation_client: Any, asked: SubmitTask) -> Submitted:
-    from holdfast.operations.submit import submit_action
+async def _submit_own(operation_client: Any, request: SubmitTask) -> Submitted:
+    from holdfast.operations.submit import hand_in
 
-    return await submit_action(operation_client.client, operation_client.client.action(asked.action), asked)
+    return await hand_in(operation_client.client, operation_client.client.action(request.action), request)
 
 
 def _tell_submitted(shell: Shell, done: Submitted) -> None:
@@ -142,9 +145,9 @@ def _tell_submitted(shell: Shell, done: Submitted) -> None:
 @click.option("--queue", metavar="NAME", help="Only this queue.", shell_complete=queue_names)
 @click.option("--action", metavar="NAME", help="Only this action.", shell_complete=action_names)
 @click.option("--tag", metavar="TEXT", help="Only tasks with this tag.")
-@click.option("--since", metavar="WHEN", help="Not older than this: a duration before now (2h), or a time.")
+@click.option("--since", metavar="WHEN", help="Only since then: a duration before now (2h), or a time.")
 @click.option("--limit", type=int, default=50, show_default=True, help="At most this many.")
-@click.option("--before", metavar="PLACE", help="Go on where the previous page ended: it says where.")
+@click.option("--before", metavar="PLACE", help="Continue after the previous page, which prints this value.")
 def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
     """List tasks, newest first.
 
@@ -159,8 +162,8 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         list_tasks, ListTasks(state=wanted, before=before, **filters), lambda page: page.tasks
     )
     named = {"state": ", ".join(wanted), **{name: filters[name] for name in ("queue", "action", "tag")}}
-    asked = ", ".join(f"{name} {value}" for name, value in named.items() if value)
-    emit_rows(shell, rows, _columns(), empty=f"No tasks match {asked}." if asked else "No tasks yet.")
+    request = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    emit_rows(shell, rows, _columns(), empty=f"No tasks match {request}." if request else "No tasks yet.")
     if shell.is_table and following is not None:
         shell.talk(f"More: --before {following}")
 
@@ -235,8 +238,8 @@ def _attempt_of(view: TaskView) -> str:
         limit = f"generation {view.generation}, at most {view.max_attempts} failed attempts in each"
         return f"{view.attempt} ({limit})"
     if view.attempt > view.max_attempts:
-        return f"{view.attempt} (at most {view.max_attempts} may fail; losses count apart)"
-    return f"{view.attempt} of at most {view.max_attempts} (losses apart)"
+        return f"{view.attempt} (at most {view.max_attempts} may fail; losses count separately)"
+    return f"{view.attempt} of at most {view.max_attempts} (losses count separately)"
 
 
 def _print_task(shell: Shell, view: TaskView) -> None:
@@ -267,16 +270,24 @@ def _print_task(shell: Shell, view: TaskView) -> None:
         ("output", bytes(view.output).decode() if view.state == "completed" else None),
     ]
     emit_pairs(shell, pairs + [(name, value) for name, value in optional if value], hues={"state": hue(view.state)})
-    for one in view.attempts:
-        head = f"{icon(one.state)} attempt {one.attempt} {one.state} on {one.worker or 'no worker'}"
-        took = lasted(one.started_at, one.ended_at)
-        asked = "" if one.dispatched_at == one.started_at else f", asked for {moment(one.dispatched_at, utc=shell.utc)}"
-        click.echo(f"{head}{asked}, started {moment(one.started_at, utc=shell.utc)}, took {took}")
-        if one.message is not None:
-            click.echo(f"    {strip_control_chars(one.type or one.code)}: {strip_control_chars(one.message)}")
-            click.echo(f"    {strip_control_chars(one.sentence)} Class {one.failure_class}.")
-        if one.traceback and shell.is_table:
-            click.echo("\n".join(f"    │ {line}" for line in strip_control_chars(one.traceback).rstrip().splitlines()))
+    for attempt in view.attempts:
+        head = f"{icon(attempt.state)} attempt {attempt.attempt} {attempt.state} on {attempt.worker or 'no worker'}"
+        took = lasted(attempt.started_at, attempt.ended_at)
+        request = (
+            ""
+            if attempt.dispatched_at == attempt.started_at
+            else f", requested {moment(attempt.dispatched_at, utc=shell.utc)}"
+        )
+        click.echo(f"{head}{request}, started {moment(attempt.started_at, utc=shell.utc)}, took {took}")
+        if attempt.message is not None:
+            click.echo(
+                f"    {strip_control_chars(attempt.type or attempt.code)}: {strip_control_chars(attempt.message)}"
+            )
+            click.echo(f"    {strip_control_chars(attempt.sentence)} Class {attempt.failure_class}.")
+        if attempt.traceback and shell.is_table:
+            click.echo(
+                "\n".join(f"    │ {line}" for line in strip_control_chars(attempt.traceback).rstrip().splitlines())
+            )
     for effect in view.effects:
         click.echo(effect_line(effect))
 
@@ -323,13 +334,13 @@ async def _retry(shell: Shell, task_id: str, reason: str) -> tuple[int, list[Eff
 
 def _effects(page: EffectPage) -> list[EffectView]:
     """Return the effects that are sent again; compensated ones are not."""
-    return [one for one in page.effects if one.compensated_by is None]
+    return [effect for effect in page.effects if effect.compensated_by is None]
 
 
 @task.command()
 @click.argument("task_ids", nargs=-1, required=True, shell_complete=task_ids)
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
-@click.option("--yes", is_flag=True, help="Do not ask before canceling several.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before canceling several.")
 def cancel(task_ids: tuple[str, ...], reason: str, yes: bool) -> None:
     """Cancel tasks: waiting ones at once, running ones are asked to stop first.
 
@@ -348,6 +359,10 @@ async def _cancel(shell: Shell, task_ids: tuple[str, ...], reason: str) -> int:
         return (await operation_client.ask(cancel_task, SteerTask(task_id=task_id, reason=reason))).state
 
     def talk(state: str) -> str:
-        return "Canceled." if state == "canceled" else "Asked to stop; it ends by force after its grace."
+        return (
+            "Canceled."
+            if state == "canceled"
+            else "Stop requested; the attempt is stopped by force after its grace period."
+        )
 
     return await for_each_id(shell, task_ids, steer, name="task_id", talk=talk)

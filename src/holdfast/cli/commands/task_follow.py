@@ -54,17 +54,17 @@ async def _why(operation_client: OperationClient, task_id: str) -> ExplanationVi
 
 
 async def _publish_changes(shell: Shell, operation_client: OperationClient, task_id: str) -> NoReturn:
-    told: tuple[str, str] | None = None
+    printed: tuple[str, str] | None = None
     while True:
         explanation = await _why(operation_client, task_id)
         attempt = explanation.headline if explanation.code in ("backoff", "queue_paused", "no_worker") else ""
         now = (explanation.code, attempt)
-        if now != told and explanation.state not in TERMINAL:
+        if now != printed and explanation.state not in TERMINAL:
             head = click.style(state_text(explanation.state), fg=hue(explanation.state) or None)
             shell.talk(
                 f"{datetime.now(UTC).astimezone():%H:%M:%S}  {head}  {strip_control_chars(explanation.headline)}"
             )
-        told = now
+        printed = now
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -127,7 +127,7 @@ async def end_of(shell: Shell, operation_client: OperationClient, task_id: str, 
 @click.command(cls=Command)
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--attempt", type=int, help="Only this attempt.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the task ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the task ends.")
 def logs(task_id: str, attempt: int | None, follow: bool) -> None:
     """Print the log lines and the progress of a task's attempts."""
     shell = the_shell()
@@ -160,8 +160,8 @@ def _print_notes(shell: Shell, notes: list[AttemptNote]) -> None:
     for note in notes:
         is_progress = note.kind == "progress"
         text = progress_text(note.detail) if is_progress else str(note.detail.get("message", ""))
-        told = ("done", "total", "message") if is_progress else ("message",)
-        rest = " ".join(f"{name}={value}" for name, value in note.detail.items() if name not in told)
+        printed = ("done", "total", "message") if is_progress else ("message",)
+        rest = " ".join(f"{name}={value}" for name, value in note.detail.items() if name not in printed)
         stamp = f"{note.at.astimezone(UTC):%H:%M:%S.%f}" if shell.utc else f"{note.at.astimezone():%H:%M:%S.%f}"
         line = f"{stamp[:-3]}  #{note.attempt}  {text}{f'  {rest}' if rest else ''}"
         click.echo(strip_control_chars(line) if shell.is_table else strip_control_chars(line).replace("  ", "\t", 2))

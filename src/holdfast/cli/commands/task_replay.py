@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("task_id", shell_complete=task_ids)
 @click.option("--app", "app_ref", metavar="APP", default="", help="The code: `module:app` or `file.py:app`.")
-@click.option("--pack", "packs", multiple=True, metavar="FOLDER", help="The code is in this pack, also beside --app.")
+@click.option(
+    "--pack", "packs", multiple=True, metavar="FOLDER", help="Take the code from this pack; may be combined with --app."
+)
 @click.option("--attempt", type=click.IntRange(1), help="Compare with this attempt.  [default: the last that failed]")
 @click.option(
     "--effect",
     "effects",
     multiple=True,
     metavar="NAME=JSON",
-    help="What an effect answers (NAME:KEY for one of several), where the record does not; it is never sent.",
+    help="Receipt of an effect that has none on record (NAME:KEY for one of several); the effect is never sent.",
 )
-@click.option("--send", "sends", is_flag=True, help="Let an action of the runtime http or shell act for real.")
-@click.option("--run-steps", "runs_steps", is_flag=True, help="Call steps anew, where the record has what they gave.")
+@click.option("--send", "sends", is_flag=True, help="Execute an action of the runtime http or shell for real.")
+@click.option("--run-steps", "runs_steps", is_flag=True, help="Call steps again, even if their results are on record.")
 @click.option("--debug", is_flag=True, help="Open pdb where the code fails.")
 def replay(
     task_id: str,
@@ -83,7 +85,7 @@ def _prepare(
 
     captured = captured_of(shell.ask(snapshot_task, ReadSnapshot(task_id=task_id, attempt=attempt)))
 
-    async def look(effect: str, key: str) -> Sequence[Receipt]:
+    async def find_receipts(effect: str, key: str) -> Sequence[Receipt]:
         async with shell.operation_client() as operation_client:
             return captured_of(
                 await operation_client.ask(snapshot_task, ReadSnapshot(task_id=task_id, effect=effect, key=key))
@@ -98,7 +100,7 @@ def _prepare(
         datasets=app.datasets,
         sends=sends,
         runs_steps=runs_steps,
-        find_receipts=look,
+        look=find_receipts,
         output_bytes_max=settings.limits.output_bytes_max,
     )
 
@@ -122,7 +124,7 @@ def _answer(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     try:
         if not (name and equals):
-            raise ValueError("there is no name or no value")
+            raise ValueError("the name or the value is missing")
         return name, msgspec.json.decode(value)
     except ValueError as error:
         raise Invalid(

@@ -20,7 +20,7 @@ NONE = "none"
 
 @click.group(cls=Group)
 def tenant() -> None:
-    """Make, see and limit tenants.
+    """Create, list and limit tenants.
 
     Every object belongs to a tenant. Other commands work for the tenant of HOLDFAST_TENANT (`default`); these work for
     all tenants.
@@ -79,8 +79,8 @@ async def _create(shell: Shell, name: str, reason: str) -> TenantView:
 
 @tenant.command()
 @click.argument("name")
-@click.option("--max-running", metavar="N", help="At most this many attempts at once; `none` lifts it.")
-@click.option("--max-queued", metavar="N", help="Refuse more work when this much is queued; `none` lifts it.")
+@click.option("--max-running", metavar="N", help="Maximum number of concurrent attempts; `none` removes the limit.")
+@click.option("--max-queued", metavar="N", help="Refuse new tasks when this many are queued; `none` removes the limit.")
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def limit(name: str, max_running: str | None, max_queued: str | None, reason: str) -> None:
     """Limit how much of a tenant's work runs at once and is queued. Limits that are not named are unchanged."""

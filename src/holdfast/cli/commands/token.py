@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make, list and revoke API tokens."""
+    """Create, list and revoke API tokens."""
 
 
 @token.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What its holder may do.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="Role of the token.")
 @click.option("--queues", metavar="A,B", help="For a worker: only these queues.  [default: every queue]")
-@click.option("--expires", metavar="DURATION", help='How long it lives: "90d", "12h" …  [default: for ever]')
+@click.option("--expires", metavar="DURATION", help='Lifetime: "90d", "12h" …  [default: unlimited]')
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def create(name: str, role: str, queues: str | None, expires: str | None, reason: str) -> None:
     """Create a token and print it. It is shown only once: only its digest is stored.
@@ -37,24 +37,24 @@ def create(name: str, role: str, queues: str | None, expires: str | None, reason
     from holdfast.operations.access import CreateToken, create_token
 
     shell = the_shell()
-    asked = CreateToken(
+    request = CreateToken(
         name=name,
         role=role,
         queues=None if queues is None else [queue.strip() for queue in queues.split(",")],
         expires_seconds=None if expires is None else seconds_of(expires),
         reason=reason,
     )
-    made = shell.ask(create_token, asked)
+    made = shell.ask(create_token, request)
     if shell.is_json:
         emit_json(made)
         return
     click.echo(made.token)
     until = "" if made.expires_at is None else f", until {made.expires_at:%Y-%m-%d %H:%M} UTC"
-    shell.talk(f"{made.token_id} {name} is {a_or_an(made.role)}{until}. This is shown once; keep it now.")
+    shell.talk(f"{made.token_id} {name} is {a_or_an(made.role)}{until}. The token is shown only once; store it now.")
 
 
 @token.command("list")
-@click.option("--all", "with_ended", is_flag=True, help="Also those that expired or were revoked.")
+@click.option("--all", "with_ended", is_flag=True, help="Include expired and revoked tokens.")
 def list_(with_ended: bool) -> None:
     """List tokens, newest first, without their secrets."""
     from holdfast.operations.access import ListTokens, list_tokens

@@ -37,20 +37,22 @@ class TopSnapshot:
 
 
 @click.command(cls=Command)
-@click.option("--every", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between looks.")
-@click.option("--once", is_flag=True, help="Look once and leave.")
+@click.option(
+    "--every", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between refreshes."
+)
+@click.option("--once", is_flag=True, help="Print once and exit.")
 def top(every: float, once: bool) -> None:
     """Watch queues and workers live; Ctrl-C leaves."""
     shell = the_shell()
     if once or not shell.is_table or not sys.stdout.isatty():
-        look = shell.run(_look_once(shell))
+        snapshot = shell.run(_look_once(shell))
         if shell.is_json:
-            emit_json({"queues": look.queues, "workers": look.workers})
+            emit_json({"queues": snapshot.queues, "workers": snapshot.workers})
         else:
-            emit_rows(shell, look.queues, _queue_columns(), empty="No queues yet.")
+            emit_rows(shell, snapshot.queues, _queue_columns(), empty="No queues yet.")
             if shell.is_table:
                 click.echo()
-            emit_rows(shell, look.workers, worker_commands.columns(), empty="No worker is here.")
+            emit_rows(shell, snapshot.workers, worker_commands.columns(), empty="No workers are running.")
         return
     try:
         shell.run(_watch(shell, every))
@@ -73,7 +75,7 @@ async def _look(operation_client: OperationClient) -> TopSnapshot:
     workers = (await operation_client.ask(list_workers, ListWorkers())).workers
     return TopSnapshot(
         queues=await all_of(operation_client, list_queues, ListQueues(history=False), lambda page: page.queues),
-        workers=[one for one in workers if one.state != "gone"],
+        workers=[worker for worker in workers if worker.state != "gone"],
         enqueued=pulse.enqueued,
         finished=pulse.finished,
         taken_at=time.monotonic(),
@@ -99,9 +101,9 @@ def _screen(before: TopSnapshot, now: TopSnapshot) -> Any:
     from rich.console import Group
     from rich.text import Text
 
-    queued = sum(one.queued for one in now.queues)
-    running = sum(one.running for one in now.queues)
-    retrying = sum(one.retrying for one in now.queues)
+    queued = sum(queue.queued for queue in now.queues)
+    running = sum(queue.running for queue in now.queues)
+    retrying = sum(queue.retrying for queue in now.queues)
     head = Text.assemble(
         ("holdfast  ", "bold"),
         f"≡ {compact(queued)} queued   ",
@@ -109,7 +111,7 @@ def _screen(before: TopSnapshot, now: TopSnapshot) -> Any:
         (f"↻ {compact(retrying)} retrying   ", "yellow"),
         f"in {_rate(before.enqueued, now.enqueued, before, now)}   ",
         (f"done {_rate(before.finished, now.finished, before, now)}   ", "cyan"),
-        counted(sum(one.state == "active" for one in now.workers), "worker"),
+        counted(sum(worker.state == "active" for worker in now.workers), "worker"),
     )
     shown = now.workers[:WORKERS_SHOWN_MAX]
     hidden = len(now.workers) - len(shown)

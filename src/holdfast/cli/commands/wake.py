@@ -35,7 +35,7 @@ def show() -> None:
     "--hints-max",
     type=click.IntRange(1, 100_000),
     metavar="N",
-    help="Outstanding per queue.  [default: the setting, 100]",
+    help="Maximum outstanding hints per queue.  [default: the setting, 100]",
 )
 @click.option("--reason", metavar="TEXT", default="", help="Reason, recorded in the audit log.")
 def on(hints_max: int | None, reason: str) -> None:

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=Group)
 def webhook() -> None:
-    """Deliver events to URLs, signed, and to your own reporters."""
+    """Deliver signed events to URLs, and events to your own reporters."""
 
 
 def _reason(command: F) -> F:
@@ -52,7 +52,7 @@ def add(
     if made.secret is None and not the_shell().is_json:
         _tell(name, "added")
         return
-    _tell_secret(made, "Keep this secret where the receiver finds it. It is not shown again.")
+    _tell_secret(made, "Store this secret at the receiver. It is not shown again.")
 
 
 @webhook.command("list")
@@ -98,7 +98,7 @@ def show(name: str) -> None:
 
 @webhook.command()
 @click.argument("name", shell_complete=webhook_names)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_reason
 def remove(name: str, yes: bool, reason: str) -> None:
     """Remove a webhook and stop its deliveries."""
@@ -106,7 +106,7 @@ def remove(name: str, yes: bool, reason: str) -> None:
     from holdfast.operations.webhooks import remove_webhook
 
     shell = the_shell()
-    shell.confirm(f"Remove webhook {name} with its secret and its place in the events?", yes=yes)
+    shell.confirm(f"Remove webhook {name} with its secret and its position in the event stream?", yes=yes)
     shell.ask(remove_webhook, NameAndReason(name=name, reason=reason))
     _tell(name, "removed")
 
@@ -132,15 +132,21 @@ def test(name: str, reason: str) -> None:
 
 @webhook.command()
 @click.argument("name", shell_complete=webhook_names)
-@click.option("--grace", metavar="TIME", default="24h", show_default=True, help="How long the old secret signs too.")
+@click.option(
+    "--grace",
+    metavar="TIME",
+    default="24h",
+    show_default=True,
+    help="How long deliveries are also signed with the old secret.",
+)
 @_reason
 def rotate(name: str, grace: str, reason: str) -> None:
     """Create another secret and print it, only once; during the grace time deliveries are signed with both."""
     from holdfast.operations.webhooks import RotateWebhook, rotate_webhook
 
-    asked = RotateWebhook(name=name, grace_seconds=seconds_of(grace), reason=reason)
-    made = the_shell().ask(rotate_webhook, asked)
-    _tell_secret(made, f"The old secret goes on to sign for {grace}.")
+    request = RotateWebhook(name=name, grace_seconds=seconds_of(grace), reason=reason)
+    made = the_shell().ask(rotate_webhook, request)
+    _tell_secret(made, f"Deliveries are also signed with the old secret for {grace}.")
 
 
 @webhook.command()
@@ -152,12 +158,12 @@ def pause(name: str, reason: str) -> None:
     from holdfast.operations.webhooks import pause_webhook
 
     done = the_shell().ask(pause_webhook, NameAndReason(name=name, reason=reason))
-    _tell(name, "paused" if done.is_changed else "paused already")
+    _tell(name, "paused" if done.is_changed else "already paused")
 
 
 @webhook.command()
 @click.argument("name", shell_complete=webhook_names)
-@click.option("--from-now", is_flag=True, help="Leave out what happened meanwhile, also the event that failed.")
+@click.option("--from-now", is_flag=True, help="Skip the events since the pause, including the one that failed.")
 @_reason
 def resume(name: str, from_now: bool, reason: str) -> None:
     """Resume deliveries where they stopped."""

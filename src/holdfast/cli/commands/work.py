@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @worker_group_options
-@click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the repair loops.")
+@click.option("--loops/--no-loops", default=True, show_default=True, help="Also run the maintenance loops.")
 @unsafe_option
-def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
+def work(loops: bool, is_unsafe: bool, **options: Any) -> None:
     """Start a worker for the actions of APP, which is `module:app` or `file.py:app`, and of packs.
 
     With the URL of a server (`--url https://server.example`, HOLDFAST_TOKEN) it needs no database access.
@@ -28,7 +28,7 @@ def work(loops: bool, is_unsafe: bool, **asked: Any) -> None:
     Worker processes run under a supervisor that restarts them. The first Ctrl-C or SIGTERM lets running attempts
     finish, a second one hands them back at once.
     """
-    shell, group = the_shell(), WorkerGroup(**asked)
+    shell, group = the_shell(), WorkerGroup(**options)
     settings = shell.settings(unsafe=is_unsafe or None)
     set_up(settings.log)
     if not group:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def worker() -> None:
-    """See and drain workers."""
+    """List and drain workers."""
 
 
 @worker.command("list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most this many.")
-@click.option("--all", "with_all", is_flag=True, help="Also those that left in good order.")
+@click.option("--all", "with_all", is_flag=True, help="Include workers that signed off.")
 def list_(limit: int, with_all: bool) -> None:
     """List workers, active and draining ones first; lost ones stay visible."""
     from holdfast.operations.workers import ListWorkers, list_workers
@@ -31,7 +31,7 @@ def list_(limit: int, with_all: bool) -> None:
     shell = the_shell()
     rows = shell.ask(list_workers, ListWorkers(limit=limit)).workers
     rows = [row for row in rows if with_all or row.state != "gone"]
-    emit_rows(shell, rows, columns(), empty="No worker is here. Start one: holdfast work APP")
+    emit_rows(shell, rows, columns(), empty="No workers are running. Start one: holdfast work APP")
 
 
 def columns() -> list[Column[WorkerView]]:
@@ -114,7 +114,7 @@ def _held_columns() -> list[Column[HeldTask]]:
             plain=lambda row: row.started_at.isoformat(),
             optional=True,
         ),
-        Column(title="NOTE", text=lambda row: "asked to stop" if row.is_canceling else "", stretch=True),
+        Column(title="NOTE", text=lambda row: "stop requested" if row.is_canceling else "", stretch=True),
     ]
 
 
@@ -131,4 +131,4 @@ def drain(worker_id: str, reason: str) -> None:
         emit_json(view)
         return
     click.echo(f"{view.worker_id}\t{view.state}")
-    shell.talk(f"{view.name} takes no more work; it still holds {view.running}.")
+    shell.talk(f"{view.name} claims no more tasks; {view.running} are still running.")

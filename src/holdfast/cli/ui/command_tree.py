@@ -102,7 +102,7 @@ def common_options() -> list[click.Parameter]:
         click.Option(
             ["-o", "--output"],
             type=click.Choice([TABLE, JSON, PLAIN]),
-            help="How to print; a table when piped is plain.",
+            help="Output format; a piped table is printed as plain.",
             expose_value=False,
             callback=_tell("output"),
         ),
@@ -112,7 +112,7 @@ def common_options() -> list[click.Parameter]:
         click.Option(
             ["--color/--no-color"],
             default=None,
-            help="Colour or none, whatever the terminal.",
+            help="Force colour on or off.",
             expose_value=False,
             callback=_tell("wants_colour"),
         ),

@@ -86,7 +86,10 @@ async def _schedules(operation_client: OperationClient) -> list[str]:
     from holdfast.operations.paging import NAMES_PAGE
     from holdfast.operations.schedules import ListSchedules, list_schedules
 
-    return [one.name for one in (await operation_client.ask(list_schedules, ListSchedules(limit=NAMES_PAGE))).schedules]
+    return [
+        schedule.name
+        for schedule in (await operation_client.ask(list_schedules, ListSchedules(limit=NAMES_PAGE))).schedules
+    ]
 
 
 async def _tasks(operation_client: OperationClient) -> list[str]:

@@ -83,11 +83,11 @@ class LiveLog:
         from holdfast.engine.queries.events import events_after
 
         page = await events_after(database, tenant_id, cursor)
-        told = _worth_telling([event for event in page.events if event.task_id])
-        if len(told) > LINES_MAX:
-            self._print_counts(told)
-            told = [event for event in told if event.kind in ("task.failed", "task.lost")][:LINES_MAX]
-        for line in await _lines(database, told):
+        notable = _worth_telling([event for event in page.events if event.task_id])
+        if len(notable) > LINES_MAX:
+            self._print_counts(notable)
+            notable = [event for event in notable if event.kind in ("task.failed", "task.lost")][:LINES_MAX]
+        for line in await _lines(database, notable):
             self._shell.talk(line)
         return page.cursor
 

@@ -28,29 +28,29 @@ async def for_each_id(
     A refusal is printed and decides the exit code: its own code for a single id, a conflict for several. In JSON,
     `name` is the key of the id. An error that would affect all ids ends the loop, after the results so far are printed.
     """
-    told: list[dict[str, str]] = []
+    results: list[dict[str, str]] = []
     codes: list[int] = []
     is_one = len(ids) == 1
     try:
         async with shell.operation_client() as operation_client:
-            for one in ids:
+            for object_id in ids:
                 try:
-                    state = await steer(operation_client, one)
+                    state = await steer(operation_client, object_id)
                 except (Conflict, NotFound, Invalid) as error:
                     codes.append(shell.print_error(error))
-                    told.append({name: one, "error": error.code})
+                    results.append({name: object_id, "error": error.code})
                     continue
-                told.append({name: one, "state": state})
+                results.append({name: object_id, "state": state})
                 if not shell.is_json:
-                    click.echo(f"{one}\t{state}")
+                    click.echo(f"{object_id}\t{state}")
                     if talk is not None:
                         shell.talk(talk(state))
     finally:
         # Print also the results from before a lost connection.
-        if shell.is_json and told and not is_one:
-            emit_json(told)
+        if shell.is_json and results and not is_one:
+            emit_json(results)
     if codes:
         return codes[0] if is_one else CONFLICT
     if shell.is_json and is_one:
-        emit_json(told[0])
+        emit_json(results[0])
     return OK

@@ -10,9 +10,9 @@ from typing import Any
 from holdfast.errors import Invalid
 
 
-def object_of(given: str) -> dict[str, Any]:
+def object_of(option_text: str) -> dict[str, Any]:
     """Read the input option: a JSON object, @file or - for stdin."""
-    body = value_of(given)
+    body = value_of(option_text)
     if not isinstance(body, dict):
         raise Invalid(
             f"The input is a JSON {type(body).__name__}, not an object.",
@@ -22,16 +22,16 @@ def object_of(given: str) -> dict[str, Any]:
     return body
 
 
-def value_of(given: str, *, option: str = "--input") -> Any:
+def value_of(option_text: str, *, option: str = "--input") -> Any:
     """Read an option that may be any JSON value: literal, @file or - for stdin."""
     import msgspec
 
-    text = given.encode("utf-8", "surrogateescape")
-    if given == "-":
+    text = option_text.encode("utf-8", "surrogateescape")
+    if option_text == "-":
         text = sys.stdin.buffer.read()
-    elif given.startswith("@"):
+    elif option_text.startswith("@"):
         try:
-            text = Path(given[1:]).read_bytes()
+            text = Path(option_text[1:]).read_bytes()
         except OSError as error:
             raise Invalid(f"The input file cannot be read: {error}.", code="invalid_input") from error
     try:

@@ -9,9 +9,9 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 
 
-async def run_with_display(work: Coroutine[Any, Any, T], beside: Coroutine[Any, Any, NoReturn]) -> T:
+async def run_with_display(work: Coroutine[Any, Any, T], display: Coroutine[Any, Any, NoReturn]) -> T:
     """Return the result of the work. The display never ends by itself; if it fails, its error is raised."""
-    working, attending = asyncio.create_task(work), asyncio.create_task(beside)
+    working, attending = asyncio.create_task(work), asyncio.create_task(display)
     try:
         await asyncio.wait((working, attending), return_when=asyncio.FIRST_COMPLETED)
         return await (working if working.done() else attending)

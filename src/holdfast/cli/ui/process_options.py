@@ -63,7 +63,7 @@ def unsafe_option(command: F) -> F:
         "--unsafe",
         "is_unsafe",
         is_flag=True,
-        help="Start although the server can lose accepted work in a crash (fsync off).",
+        help="Start even if the server can lose accepted work in a crash (fsync off).",
     )(command)
 
 
@@ -73,7 +73,7 @@ def folders(packs: Sequence[str]) -> list[str]:
         return []
     from holdfast.authoring.packs.load import find_packs
 
-    return [str(folder) for given in packs for folder in find_packs(Path(given)) or [Path(given)]]
+    return [str(folder) for path in packs for folder in find_packs(Path(path)) or [Path(path)]]
 
 
 def with_code(group: WorkerGroup, settings: Settings) -> Settings:

@@ -97,32 +97,32 @@ class Shell:
 
         return RetryingClient(self.operation_client(), self.talk, timeout)
 
-    def ask(self, operation: Operation[Any, A], asked: Any) -> A:
+    def ask(self, operation: Operation[Any, A], request: Any) -> A:
         """Execute one operation."""
 
         async def once() -> A:
             async with self.operation_client() as operation_client:
-                return await operation_client.ask(operation, asked)
+                return await operation_client.ask(operation, request)
 
         return self.run(once())
 
-    def ask_all(self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]) -> list[T]:
+    def ask_all(self, operation: Operation[Any, A], request: Any, rows: Callable[[A], list[T]]) -> list[T]:
         """Return all rows of a list of names, page by page."""
 
         async def pages() -> list[T]:
             async with self.operation_client() as operation_client:
-                return await all_of(operation_client, operation, asked, rows)
+                return await all_of(operation_client, operation, request, rows)
 
         return self.run(pages())
 
     def ask_enough(
-        self, operation: Operation[Any, A], asked: Any, rows: Callable[[A], list[T]]
+        self, operation: Operation[Any, A], request: Any, rows: Callable[[A], list[T]]
     ) -> tuple[list[T], str | int | None]:
         """Return rows of as many pages as the limit needs, and where the rest begins."""
 
         async def pages() -> tuple[list[T], str | int | None]:
             async with self.operation_client() as operation_client:
-                return await enough_of(operation_client, operation, asked, rows)
+                return await enough_of(operation_client, operation, request, rows)
 
         return self.run(pages())
 
@@ -190,7 +190,7 @@ class Shell:
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Invalid(question, code="confirmation_needed", advice="Repeat it with --yes.")
+            raise Invalid(question, code="confirmation_needed", advice="Repeat the command with --yes.")
         if not click.confirm(question, err=True):
             raise click.exceptions.Exit(USAGE)
 
@@ -220,31 +220,31 @@ def the_shell() -> Shell:
 
 
 async def all_of(
-    operation_client: OperationClient, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
+    operation_client: OperationClient, operation: Operation[Any, Any], request: Any, rows: Callable[[Any], list[T]]
 ) -> list[T]:
     """Return every row of a list that is read in pages, each `after` the previous."""
     import msgspec
 
     found: list[T] = []
     while True:
-        page = await operation_client.ask(operation, asked)
+        page = await operation_client.ask(operation, request)
         found += rows(page)
         if page.next is None:
             return found
-        asked = msgspec.structs.replace(asked, after=page.next)
+        request = msgspec.structs.replace(request, after=page.next)
 
 
 async def enough_of(
-    operation_client: OperationClient, operation: Operation[Any, Any], asked: Any, rows: Callable[[Any], list[T]]
+    operation_client: OperationClient, operation: Operation[Any, Any], request: Any, rows: Callable[[Any], list[T]]
 ) -> tuple[list[T], str | int | None]:
     """Return rows of consecutive pages until the limit or the end is reached, and the next cursor."""
     import msgspec
 
     cursor = "before" if "before" in operation.other_fields else "after"
-    page = await operation_client.ask(operation, asked)
+    page = await operation_client.ask(operation, request)
     found = list(rows(page))
-    while page.next is not None and len(found) < asked.limit:
-        more = msgspec.structs.replace(asked, **{cursor: page.next, "limit": asked.limit - len(found)})
+    while page.next is not None and len(found) < request.limit:
+        more = msgspec.structs.replace(request, **{cursor: page.next, "limit": request.limit - len(found)})
         page = await operation_client.ask(operation, more)
         found += rows(page)
     return found, page.next

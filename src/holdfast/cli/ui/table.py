@@ -41,7 +41,7 @@ class Column(Generic[T]):
 class FittedColumn:
     """A visible column: its index among all columns, and its width."""
 
-    place: int
+    index: int
     width: int
 
 
@@ -50,16 +50,16 @@ def fitted(columns: Sequence[Column[Any]], naturals: Sequence[int], room: int) -
     shown = list(range(len(columns)))
     while True:
         widths = _shrunk(columns, naturals, shown, room)
-        droppable = [place for place in shown if columns[place].optional]
+        droppable = [index for index in shown if columns[index].optional]
         if _total(widths.values()) <= room or not droppable:
-            return [FittedColumn(place=place, width=widths[place]) for place in shown]
+            return [FittedColumn(index=index, width=widths[index]) for index in shown]
         shown.remove(droppable[-1])
 
 
 def _shrunk(columns: Sequence[Column[Any]], naturals: Sequence[int], shown: list[int], room: int) -> dict[int, int]:
-    widths = {place: naturals[place] for place in shown}
-    notes = [place for place in shown if columns[place].stretch]
-    texts = [place for place in shown if columns[place].shrinks]
+    widths = {index: naturals[index] for index in shown}
+    notes = [index for index in shown if columns[index].stretch]
+    texts = [index for index in shown if columns[index].shrinks]
     for note_floor, text_floor in zip(_NOTE_FLOORS, _TEXT_FLOORS, strict=True):
         for places, floor in ((notes, note_floor), (texts, text_floor)):
             _cut(widths, places, floor, _total(widths.values()) - room)
@@ -69,15 +69,15 @@ def _shrunk(columns: Sequence[Column[Any]], naturals: Sequence[int], shown: list
 def _cut(widths: dict[int, int], places: list[int], floor: int, excess: int) -> None:
     """Take the excess from the widest of these columns, none below the floor."""
     for _ in range(excess):
-        widest = max(places, key=lambda place: widths[place], default=None)
+        widest = max(places, key=lambda index: widths[index], default=None)
         if widest is None or widths[widest] <= floor:
             return
         widths[widest] -= 1
 
 
 def _total(widths: Iterable[int]) -> int:
-    given = list(widths)
-    return sum(given) + GAP * (len(given) - 1)
+    listed = list(widths)
+    return sum(listed) + GAP * (len(listed) - 1)
 
 
 class FittedTable(Generic[T]):
@@ -94,28 +94,28 @@ class FittedTable(Generic[T]):
         from rich.text import Text
 
         naturals = [
-            max([len(column.title), *(cell_len(cells[place]) for cells in self._cells)])
-            for place, column in enumerate(self._columns)
+            max([len(column.title), *(cell_len(cells[index]) for cells in self._cells)])
+            for index, column in enumerate(self._columns)
         ]
         shown = fitted(self._columns, naturals, options.max_width)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-        for one in shown:
-            column = self._columns[one.place]
+        for fit in shown:
+            column = self._columns[fit.index]
             table.add_column(
                 column.title,
                 justify="right" if column.right else "left",
                 no_wrap=True,
                 overflow="ellipsis",
-                min_width=one.width,
-                max_width=one.width,
+                min_width=fit.width,
+                max_width=fit.width,
             )
         for row, cells in zip(self._rows, self._cells, strict=True):
-            table.add_row(*(Text(cells[one.place], style=self._style(one, row)) for one in shown))
-        whole = max(options.max_width, _total(one.width for one in shown) + GAP)
-        yield from _wide(console, table, whole)
+            table.add_row(*(Text(cells[fit.index], style=self._style(fit, row)) for fit in shown))
+        width = max(options.max_width, _total(fit.width for fit in shown) + GAP)
+        yield from _wide(console, table, width)
 
-    def _style(self, one: FittedColumn, row: T) -> str:
-        hue = self._columns[one.place].hue
+    def _style(self, fit: FittedColumn, row: T) -> str:
+        hue = self._columns[fit.index].hue
         return "" if hue is None else hue(row)
 
 

@@ -94,16 +94,20 @@ def defined(
             "Use 1 to 40 lower-case letters, digits or _, beginning with a letter and not ending in _v and a number.",
         )
     if not isinstance(version, int) or isinstance(version, bool) or not 0 < version <= VERSION_MAX:
-        raise _refusal(f"{version!r} cannot be the version of {name}.", "Count versions from 1.")
+        raise _refusal(f"{version!r} cannot be the version of {name}.", "Use a whole number from 1.")
     if not isinstance(schema, str) or not _PLACE.fullmatch(schema) or schema.startswith("pg_") or schema == "holdfast":
         raise _refusal(f"{schema!r} cannot hold {name}.", "Name a schema of your own, in lower case.")
     checked = _columns(name, columns)
     names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else (key,)
-    for one in names:
-        if one not in checked:
-            raise _refusal(f"The key of {name} names {one!r}, which is no column of it.", "Name some of its columns.")
-        if checked[one] is ColumnType.JSONB:
-            raise _refusal(f"The key of {name} names {one}, which is JSON.", "Take a column that can be compared.")
+    for column in names:
+        if column not in checked:
+            raise _refusal(
+                f"The key of {name} names {column!r}, which is not a column of it.", "Name some of its columns."
+            )
+        if checked[column] is ColumnType.JSONB:
+            raise _refusal(
+                f"The key of {name} names {column}, which is JSON.", "Use a column whose type can be compared."
+            )
     if len(set(names)) < len(names):
         raise _refusal(f"The key of {name} names a column twice.", "Name each once.")
     return Dataset(name=name, version=version, columns=checked, key=names, schema=schema)
@@ -123,7 +127,8 @@ def _columns(name: str, columns: object) -> dict[str, ColumnType]:
             checked[column] = ColumnType(kind)
         except ValueError:
             raise _refusal(
-                f"The column {column} of {name} has the unknown type {kind!r}.", f"Choose of {', '.join(ColumnType)}."
+                f"The column {column} of {name} has the unknown type {kind!r}.",
+                f"Choose one of {', '.join(ColumnType)}.",
             ) from None
     return checked
 
@@ -148,7 +153,8 @@ def _refusal(what: str, advice: str) -> Invalid:
 def superseded(name: str, version: int) -> Failure:
     return Failure(
         code="dataset_superseded",
-        message=f"Version {version} of {name} is no longer current; a worker with the newer version will do.",
+        message=f"Version {version} of {name} is no longer current; a worker that declares the newer version "
+        "can run this task.",
     )
 
 
@@ -162,12 +168,12 @@ def rolled_back(name: str, version: int) -> Failure:
 def key_taken(name: str, detail: str) -> Failure:
     return Failure(
         code="dataset_key_conflict",
-        message=f"A row of {name} comes twice, or belongs to another partition: {detail}",
+        message=f"A row of {name} is duplicated, or belongs to another partition: {detail}",
     )
 
 
 def stage_missing(name: str, expected: int) -> Failure:
-    return Failure(code="dataset_stage_missing", message=f"The {expected} rows staged for {name} are not all there.")
+    return Failure(code="dataset_stage_missing", message=f"Some of the {expected} rows staged for {name} are missing.")
 
 
 def builds_unfinished(name: str, version: int, unfinished: int, failed: int) -> Failure:
@@ -178,16 +184,16 @@ def builds_unfinished(name: str, version: int, unfinished: int, failed: int) -> 
 
 
 def unfinished_words(unfinished: int, failed: int) -> str:
-    parts = [f"{unfinished} of its builds are not over"] if unfinished else []
+    parts = [f"{unfinished} of its builds have not ended"] if unfinished else []
     return " and ".join([*parts, *([f"{failed} failed"] if failed else [])])
 
 
 def busy(name: str) -> Failure:
-    return Failure(code="dataset_busy", message=f"Readers of {name} held it longer than a cut-over may wait.")
+    return Failure(code="dataset_busy", message=f"Readers held locks on {name} for longer than a cut-over may wait.")
 
 
 def view_in_use(name: str, detail: str) -> Failure:
     return Failure(
         code="dataset_view_in_use",
-        message=f"The columns of {name} changed, and something else is built on its view: {detail}",
+        message=f"The columns of {name} changed, but another object depends on its view: {detail}",
     )

@@ -45,7 +45,7 @@ class RowEncoder:
         for value, (name, kind, check, is_key) in zip(values, self._columns, strict=True):
             if value is None:
                 if is_key:
-                    raise self._refusal(name, "is missing, and belongs to the key")
+                    raise self._refusal(name, "is missing, but belongs to the key")
                 record.append(None)
                 continue
             try:
@@ -75,7 +75,7 @@ class RowEncoder:
     def _values(self, row: object) -> Sequence[Any]:
         if isinstance(row, Mapping):
             if unknown := row.keys() - self._names:
-                raise self._refusal(min(map(str, unknown)), "is no column of it")
+                raise self._refusal(min(map(str, unknown)), "is not a column of it")
             return [row.get(name) for name in self._names]
         if isinstance(row, Sequence) and not isinstance(row, str | bytes | bytearray):
             if len(row) != len(self._columns):
@@ -88,7 +88,7 @@ class RowEncoder:
         raise Invalid(
             f"Row {self.count} of {self._name} is neither a mapping nor a sequence: {_shown(row)}.",
             code="dataset_row_invalid",
-            advice="Give each row as a dict by column.",
+            advice="Pass each row as a dict by column.",
             row=self.count,
         )
 
@@ -178,7 +178,7 @@ def _has_nul(value: Any) -> bool:
     if isinstance(value, str):
         return "\x00" in value
     if isinstance(value, Mapping):
-        return any(_has_nul(key) or _has_nul(one) for key, one in value.items())
+        return any(_has_nul(key) or _has_nul(item) for key, item in value.items())
     return isinstance(value, list | tuple) and any(map(_has_nul, value))
 
 

@@ -105,10 +105,10 @@ def next_step(counts: CampaignCounts) -> CampaignStep:
     if (trouble := _trouble(counts)) is not None:
         return CampaignStep(state=CampaignState.STOPPED, note=trouble)
     if counts.is_looking:
-        return CampaignStep(state=state, note="looks for letters whose queue and run are not paused")
+        return CampaignStep(state=state, note="searches for dead letters whose queue and run are not paused")
     if counts.left == 0:
         if counts.outstanding == 0:
-            return CampaignStep(state=CampaignState.COMPLETED, note="every letter was re-driven")
+            return CampaignStep(state=CampaignState.COMPLETED, note="every dead letter was re-driven")
         return CampaignStep(state=state, note=f"waits for the last {counts.outstanding}")
     if counts.is_paused:
         return CampaignStep(state=state, note="waits for its queue or runs, which are paused")
@@ -152,7 +152,7 @@ def _canary(counts: CampaignCounts) -> CampaignStep:
     if counts.outstanding:
         return CampaignStep(state=CampaignState.CANARY, note=f"waits for {counts.outstanding} of the canary")
     if not counts.succeeded:
-        return CampaignStep(state=CampaignState.STOPPED, note="no letter of the canary succeeded")
+        return CampaignStep(state=CampaignState.STOPPED, note="no dead letter of the canary succeeded")
     return _ramp(counts)
 
 
@@ -165,7 +165,9 @@ def _ramp(counts: CampaignCounts) -> CampaignStep:
 def _trouble(counts: CampaignCounts) -> str | None:
     if counts.returned:
         return (
-            f"the same fault came back {counts.returned} times" if counts.returned > 1 else "the same fault came back"
+            f"the same failure came back {counts.returned} times"
+            if counts.returned > 1
+            else "the same failure came back"
         )
     ended = counts.succeeded + counts.failed
     if counts.failed and counts.failed > OTHER_FAILURES_SHARE_MAX * ended:

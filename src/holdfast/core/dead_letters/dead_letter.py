@@ -153,15 +153,15 @@ def is_retry_ceiling_reached(*, retries: int, losses: int, max_retries: int) -> 
     return retries + losses + 1 >= max_retries + 1
 
 
-def valid_dispatches(given: int) -> int:
+def valid_dispatches(value: int) -> int:
     """Check how often a re-drive may dispatch a dead letter; raise `Invalid` (`invalid_dispatches`) if out of range."""
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= DISPATCHES_MAX:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= DISPATCHES_MAX:
         raise Invalid(
-            f"dispatches is {str(given)[:20]}: it must be a whole number from 1 to {DISPATCHES_MAX}.",
+            f"dispatches is {str(value)[:20]}: it must be a whole number from 1 to {DISPATCHES_MAX}.",
             code="invalid_dispatches",
             field="dispatches",
         )
-    return given
+    return value
 
 
 def owner_state_of(*, state: str, failed: int, is_paused: bool, is_canceled: bool) -> OwningRun:

@@ -71,7 +71,9 @@ class _LayerBuilder:
 
     def add_dummies(self) -> None:
         number = {name: item for item, name in enumerate(self.names)}
-        edges = [(number[name], number[one]) for name in self.graph.names for one in self.graph.downstream[name]]
+        edges = [
+            (number[name], number[neighbor]) for name in self.graph.names for neighbor in self.graph.downstream[name]
+        ]
         edges.sort(key=lambda edge: self.layer_of[edge[1]] - self.layer_of[edge[0]])
         chains: dict[int, list[int]] = {}
         room = min(DUMMIES_PER_NODE_MAX * len(self.names), DUMMIES_MAX)
@@ -113,9 +115,9 @@ def _depths(graph: Graph) -> list[int]:
     """Return the layer of every node, in topological order."""
     depth: dict[str, int] = {}
     for name in graph.order:
-        depth[name] = max((depth[one] + 1 for one in graph.upstream[name]), default=0)
+        depth[name] = max((depth[neighbor] + 1 for neighbor in graph.upstream[name]), default=0)
     for name in graph.roots:
-        depth[name] = min((depth[one] - 1 for one in graph.downstream[name]), default=0)
+        depth[name] = min((depth[neighbor] - 1 for neighbor in graph.downstream[name]), default=0)
     return [depth[name] for name in graph.order]
 
 
@@ -143,12 +145,12 @@ def _by_barycentre(layer: list[int], fixed: list[int], neighbours: Neighbours) -
     """Sort a layer by the mean position of each item's neighbours; an item without neighbours stays about
     where it is.
     """
-    place = {item: index for index, item in enumerate(fixed)}
+    position = {item: index for index, item in enumerate(fixed)}
     scale = len(fixed) / len(layer)
     keys: dict[int, float] = {}
     for index, item in enumerate(layer):
         mine = neighbours[item]
-        keys[item] = sum(place[one] for one in mine) / len(mine) if mine else index * scale
+        keys[item] = sum(position[neighbour] for neighbour in mine) / len(mine) if mine else index * scale
     return sorted(layer, key=keys.__getitem__)
 
 
@@ -156,11 +158,11 @@ def _crossings(layers: list[list[int]], after: Neighbours) -> int:
     """Count the crossings between all adjacent layers, as inversions in a Fenwick tree."""
     total = 0
     for index in range(len(layers) - 1):
-        place = {item: index for index, item in enumerate(layers[index + 1])}
-        tree = [0] * (len(place) + 1)
+        position = {item: index for index, item in enumerate(layers[index + 1])}
+        tree = [0] * (len(position) + 1)
         seen = 0
         for item in layers[index]:
-            ends = sorted(place[one] for one in after[item])
+            ends = sorted(position[successor] for successor in after[item])
             for end in ends:
                 total += seen - _count_up_to(tree, end + 1)
             for end in ends:

@@ -73,9 +73,9 @@ def layout(definition: FlowDefinition) -> Drawing:
         for item in range(layers.node_count)
     )
     routes = tuple(
-        Route(upstream=name, downstream=one, points=_points(layers.paths[name, one], left, level))
-        for one in graph.names
-        for name in graph.upstream[one]
+        Route(upstream=name, downstream=node, points=_points(layers.paths[name, node], left, level))
+        for node in graph.names
+        for name in graph.upstream[node]
     )
     return Drawing(
         boxes=boxes,

@@ -54,7 +54,11 @@ def _settle(
     offset = 0
     for item in layer:
         mine = neighbours[item]
-        wish = sum(tops[one] + anchors[one] for one in mine) / len(mine) - anchors[item] if mine else tops[item]
+        wish = (
+            sum(tops[neighbour] + anchors[neighbour] for neighbour in mine) / len(mine) - anchors[item]
+            if mine
+            else tops[item]
+        )
         mean, weight, count = wish - offset, _DUMMY_WEIGHT if layers.is_dummy(item) else 1.0, 1
         while blocks and blocks[-1][0] > mean:
             mean_before, weight_before, count_before = blocks.pop()

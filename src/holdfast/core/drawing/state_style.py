@@ -86,5 +86,5 @@ def style_of(state: str) -> StateStyle:
 
 def state_line(state: str) -> str:
     """Format icon and word: `✓ completed`."""
-    look = style_of(state)
-    return f"{look.icon} {look.word}"
+    style = style_of(state)
+    return f"{style.icon} {style.word}"

@@ -59,13 +59,13 @@ def _style() -> str:
 def _box(box: Box, state: str | None) -> str:
     name = _escaped(_cut(box.node))
     full = _escaped(box.node)
-    look = None if state is None else style_of(state)
-    classes = "node" if look is None else f"node hf-{look.hue}{' dashed' if look.is_dashed else ''}"
-    title = full if look is None else f"{full}: {_escaped(look.word)}"
+    style = None if state is None else style_of(state)
+    classes = "node" if style is None else f"node hf-{style.hue}{' dashed' if style.is_dashed else ''}"
+    title = full if style is None else f"{full}: {_escaped(style.word)}"
     middle = box.height // 2
-    lines = [f'<text x="12" y="{middle + 5 if look is None else middle - 5}">{name}</text>']
-    if look is not None:
-        lines.append(f'<text class="state" x="12" y="{middle + 15}">{look.icon} {_escaped(_cut(look.word))}</text>')
+    lines = [f'<text x="12" y="{middle + 5 if style is None else middle - 5}">{name}</text>']
+    if style is not None:
+        lines.append(f'<text class="state" x="12" y="{middle + 15}">{style.icon} {_escaped(_cut(style.word))}</text>')
     return (
         f'<g class="{classes}" data-node="{full}" transform="translate({box.x} {box.y})"><title>{title}</title>'
         f'<rect width="{box.width}" height="{box.height}" rx="{_RADIUS}"/>{"".join(lines)}</g>'

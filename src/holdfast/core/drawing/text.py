@@ -77,7 +77,7 @@ class _Sketch:
 
     def _channel(self, layer: tuple[int, ...]) -> Channel:
         sources = [
-            (item, self.row[item], tuple(self.row[one] for one in self.layers.after[item]))
+            (item, self.row[item], tuple(self.row[successor] for successor in self.layers.after[item]))
             for item in layer
             if self.layers.after[item]
         ]

@@ -15,9 +15,9 @@ from holdfast.core.values.duration import human
 
 UNDER_WAY = (DeadLetterState.RETRY_REQUESTED, DeadLetterState.RETRYING)
 _HELD_BY_CAMPAIGN = {
-    "awaiting_approval": "waits for somebody's approval",
+    "awaiting_approval": "waits for an approval",
     "awaiting_version": "waits for a newer worker",
-    "canary": "tries its first few",
+    "canary": "runs its canary",
     "ramp": "releases it in its turn",
     "stopped": "was stopped",
 }
@@ -26,64 +26,69 @@ _HELD_BY_CAMPAIGN = {
 def is_in_hand(facts: TaskFacts) -> bool:
     """Return whether the sweep will re-drive a failed task by itself."""
     return facts.position is Position.FAILED and any(
-        letter.state in UNDER_WAY
-        and letter.can_retry
-        and letter.campaign is None
-        and letter.dispatches < letter.dispatches_max
-        for letter in facts.letters
+        dead_letter.state in UNDER_WAY
+        and dead_letter.can_retry
+        and dead_letter.campaign is None
+        and dead_letter.dispatches < dead_letter.dispatches_max
+        for dead_letter in facts.letters
     )
 
 
 def letter_lines(facts: TaskFacts) -> tuple[str, ...]:
     """Return one sentence for each relevant dead letter, the most important first."""
-    under_way = [letter for letter in facts.letters if letter.state in UNDER_WAY]
-    ignored = [letter for letter in facts.letters if letter.state == DeadLetterState.IGNORED]
+    under_way = [dead_letter for dead_letter in facts.letters if dead_letter.state in UNDER_WAY]
+    ignored = [dead_letter for dead_letter in facts.letters if dead_letter.state == DeadLetterState.IGNORED]
     is_failed = facts.position is Position.FAILED
-    opened = [letter for letter in facts.letters if letter.state == DeadLetterState.OPEN and is_failed]
+    opened = [dead_letter for dead_letter in facts.letters if dead_letter.state == DeadLetterState.OPEN and is_failed]
     # An open dead letter next to a retrying one belongs to the same task: the sweep resolves both.
     said = under_way or [*ignored, *opened]
-    return tuple(letter_sentence(letter, at=facts.at, is_failed=is_failed) for letter in said)
+    return tuple(letter_sentence(dead_letter, at=facts.at, is_failed=is_failed) for dead_letter in said)
 
 
 def letter_moves(facts: TaskFacts) -> tuple[str, ...]:
     """Return the command that shows who ignored the dead letter, or the campaign that it waits for."""
-    shown = [letter for letter in facts.letters if letter.state != "open" or letter.campaign is not None][:1]
+    shown = [
+        dead_letter for dead_letter in facts.letters if dead_letter.state != "open" or dead_letter.campaign is not None
+    ][:1]
     return tuple(
-        f"holdfast dead show {letter.dead_letter_id}"
-        if letter.campaign is None
-        else f"holdfast campaign show {letter.campaign.campaign_id}"
-        for letter in shown
+        f"holdfast dead show {dead_letter.dead_letter_id}"
+        if dead_letter.campaign is None
+        else f"holdfast campaign show {dead_letter.campaign.campaign_id}"
+        for dead_letter in shown
     )
 
 
-def letter_sentence(letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -> str:
+def letter_sentence(dead_letter: DeadLetterFacts, *, at: datetime, is_failed: bool) -> str:
     """Describe one dead letter at one moment."""
-    name = f"Dead letter {letter.dead_letter_id}"
-    match letter.state:
+    name = f"Dead letter {dead_letter.dead_letter_id}"
+    match dead_letter.state:
         case DeadLetterState.RETRY_REQUESTED | DeadLetterState.RETRYING:
-            return f"{name} {_under_way(letter, at, is_failed=is_failed)}"
+            return f"{name} {_under_way(dead_letter, at, is_failed=is_failed)}"
         case DeadLetterState.IGNORED:
-            return f"{name} {_ignored(letter, at)}"
+            return f"{name} {_ignored(dead_letter, at)}"
         case _:
-            return f"{name} is open{_campaign(letter.campaign)}."
+            return f"{name} is open{_campaign(dead_letter.campaign)}."
 
 
-def _under_way(letter: DeadLetterFacts, at: datetime, *, is_failed: bool) -> str:
-    asked = f"{letter.actor} asked for its retry {ago(at, letter.changed_at)}"
-    asked += f" ({one_line(letter.reason)})" if letter.reason else ""
-    is_sent = letter.state == DeadLetterState.RETRYING
-    count = f"dispatch {letter.dispatches} of {letter.dispatches_max}"
+def _under_way(dead_letter: DeadLetterFacts, at: datetime, *, is_failed: bool) -> str:
+    requested = f"{dead_letter.actor} requested its retry {ago(at, dead_letter.changed_at)}"
+    requested += f" ({one_line(dead_letter.reason)})" if dead_letter.reason else ""
+    is_sent = dead_letter.state == DeadLetterState.RETRYING
+    count = f"dispatch {dead_letter.dispatches} of {dead_letter.dispatches_max}"
     if not is_failed:
-        by = "" if letter.campaign is None else f" in {_named(letter.campaign)}"
-        return f"is being retried{by}: {count} by {letter.actor}." if is_sent else f"is to be retried: {asked}."
-    if not letter.can_retry:
-        return "may not be retried, so the sweep leaves it."
-    if letter.campaign is not None and is_sent:
-        return f"is being retried in {_named(letter.campaign)}, which has yet to see that it failed again."
-    if letter.dispatches >= letter.dispatches_max:
-        return f"was dispatched {letter.dispatches} times; the sweep parks it next."
-    follows = f"dispatch {letter.dispatches + 1} of {letter.dispatches_max} follows {_when(letter.next_at, at)}"
-    return f"is being retried: {count} failed; {follows}." if is_sent else f"is to be retried: {asked}; {follows}."
+        by = "" if dead_letter.campaign is None else f" in {_named(dead_letter.campaign)}"
+        return (
+            f"is being retried{by}: {count} by {dead_letter.actor}." if is_sent else f"is to be retried: {requested}."
+        )
+    if not dead_letter.can_retry:
+        return "may not be retried, so the sweep skips it."
+    if dead_letter.campaign is not None and is_sent:
+        return f"is being retried in {_named(dead_letter.campaign)}, which has not yet recorded that it failed again."
+    if dead_letter.dispatches >= dead_letter.dispatches_max:
+        return f"was dispatched {dead_letter.dispatches} times; the sweep parks it next."
+    number = f"dispatch {dead_letter.dispatches + 1} of {dead_letter.dispatches_max}"
+    follows = f"{number} follows {_when(dead_letter.next_at, at)}"
+    return f"is being retried: {count} failed; {follows}." if is_sent else f"is to be retried: {requested}; {follows}."
 
 
 def _when(next_at: datetime | None, at: datetime) -> str:
@@ -92,19 +97,19 @@ def _when(next_at: datetime | None, at: datetime) -> str:
     return f"in {human(seconds_between(next_at, at))}, at {clock(next_at)}"
 
 
-def _ignored(letter: DeadLetterFacts, at: datetime) -> str:
-    if letter.disposition == Disposition.RETRY_EXHAUSTED:
-        return f"is parked since {ago(at, letter.changed_at)}: {full_stop(one_line(letter.reason))}"
-    word = "abandoned" if letter.disposition == Disposition.ABANDONED else "ignored"
-    if letter.disposition == Disposition.RETRY_FAILED and letter.campaign is not None:
-        return f"came back from {_named(letter.campaign)} {ago(at, letter.changed_at)}: it failed again."
-    why = f": {one_line(letter.reason)}" if letter.reason else ", without a reason"
-    return f"was {word} by {letter.actor} {ago(at, letter.changed_at)}{full_stop(why)}"
+def _ignored(dead_letter: DeadLetterFacts, at: datetime) -> str:
+    if dead_letter.disposition == Disposition.RETRY_EXHAUSTED:
+        return f"was parked {ago(at, dead_letter.changed_at)}: {full_stop(one_line(dead_letter.reason))}"
+    word = "abandoned" if dead_letter.disposition == Disposition.ABANDONED else "ignored"
+    if dead_letter.disposition == Disposition.RETRY_FAILED and dead_letter.campaign is not None:
+        return f"came back from {_named(dead_letter.campaign)} {ago(at, dead_letter.changed_at)}: it failed again."
+    why = f": {one_line(dead_letter.reason)}" if dead_letter.reason else ", without a reason"
+    return f"was {word} by {dead_letter.actor} {ago(at, dead_letter.changed_at)}{full_stop(why)}"
 
 
 def _campaign(campaign: CampaignFacts | None) -> str:
     if campaign is None:
-        return ": nobody has acted on it yet"
+        return ": no action was taken on it yet"
     return f" and in {_named(campaign)}, which {_HELD_BY_CAMPAIGN.get(campaign.state, 'is over')}"
 
 

@@ -19,11 +19,11 @@ def _unknown(facts: TaskFacts) -> list[str]:
     if not facts.unknown_effects:
         return []
     named = [
-        f"effect {one_line(effect)} is unknown: it was begun and has no answer" for effect in facts.unknown_effects
+        f"effect {one_line(effect)} is unknown: it was started and has no receipt" for effect in facts.unknown_effects
     ]
     more = len(named) - UNKNOWN_MAX
     lines = named[:UNKNOWN_MAX] + ([f"and {more} more effects are unknown"] if more > 0 else [])
-    return [*lines, "another attempt would send what is unknown again, under the same key"]
+    return [*lines, "another attempt would send unknown effects again, under the same key"]
 
 
 def _undone(facts: TaskFacts) -> list[str]:
@@ -31,4 +31,4 @@ def _undone(facts: TaskFacts) -> list[str]:
     if not facts.undone_effects:
         return []
     lines = [f"effect {one_line(effect)}" for effect in facts.undone_effects[:UNKNOWN_MAX]]
-    return [*lines, "another attempt that asks for it under the same key fails with effect_compensated"]
+    return [*lines, "another attempt that requests it under the same key fails with effect_compensated"]

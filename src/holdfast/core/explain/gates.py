@@ -87,7 +87,8 @@ def _gate_launched_for(facts: TaskFacts, launch: LaunchFacts) -> WaitCondition:
     return WaitCondition(
         check=Check(ok=False, text=f"launcher {name} is not for {whom}"),
         code="not_launched_for",
-        headline=f"Nobody launches a worker for it: {whom} is not among `{key}` of [launchers.{name}] of the server.",
+        headline=f"No server launches a worker for it: {whom} is not among `{key}` of [launchers.{name}] of "
+        "the server.",
         moves=("holdfast server",),
     )
 
@@ -150,16 +151,16 @@ def _gate_broken(facts: TaskFacts, text: str, said: str, move: str) -> WaitCondi
 
 
 def _gate_worker(facts: TaskFacts) -> WaitCondition:
-    crew, queue = facts.crew, facts.queue.name
-    if crew.able:
-        noun = "worker runs" if crew.able == 1 else "workers run"
-        return WaitCondition(check=Check(ok=True, text=f"{crew.able} live {noun} {facts.action} from queue {queue}"))
+    workers, queue = facts.crew, facts.queue.name
+    if workers.able:
+        noun = "worker runs" if workers.able == 1 else "workers run"
+        return WaitCondition(check=Check(ok=True, text=f"{workers.able} live {noun} {facts.action} from queue {queue}"))
     text = f"no live worker runs {facts.action} from queue {queue}"
-    if crew.elsewhere is not None:
-        served = ", ".join(crew.elsewhere.queues or ())
-        because = f"{named(crew.elsewhere)} has the action but serves only {served}"
-    elif crew.last is not None:
-        because = f"the last one, {named(crew.last)}, {fate(facts.at, crew.last)}"
+    if workers.elsewhere is not None:
+        served = ", ".join(workers.elsewhere.queues or ())
+        because = f"{named(workers.elsewhere)} has the action but serves only {served}"
+    elif workers.last is not None:
+        because = f"the last one, {named(workers.last)}, {fate(facts.at, workers.last)}"
     else:
         because = "no worker ever declared both"
     return WaitCondition(
@@ -213,14 +214,14 @@ def _gate_tenant(facts: TaskFacts, tenant: TenantFacts) -> WaitCondition:
 
 
 def _gate_slots(facts: TaskFacts) -> WaitCondition:
-    crew = facts.crew
-    slots = f"{crew.busy}/{crew.slots} slots busy"
-    if crew.busy < crew.slots:
+    workers = facts.crew
+    slots = f"{workers.busy}/{workers.slots} slots busy"
+    if workers.busy < workers.slots:
         return WaitCondition(check=Check(ok=True, text=f"a worker has a free slot ({slots})"))
     return WaitCondition(
         check=Check(ok=False, text=f"every worker is busy ({slots})"),
         code="slots_full",
-        headline=f"Waiting for a free slot: {slots} on {count_of(crew.able, 'worker')}{behind(facts)}.",
+        headline=f"Waiting for a free slot: {slots} on {count_of(workers.able, 'worker')}{behind(facts)}.",
         moves=(f"holdfast work APP --queues {facts.queue.name}",),
     )
 
@@ -231,7 +232,7 @@ def quota_over(facts: TaskFacts) -> str | None:
         return None
     if facts.due_at <= facts.failure.retry_at or facts.failure.retry_at > facts.at:
         return None
-    quota = next((one for one in facts.quotas if one.used >= one.allowed), facts.quotas[0])
+    quota = next((limit for limit in facts.quotas if limit.used >= limit.allowed), facts.quotas[0])
     whose = f"retry quota of {quota.scope} {quota.name} ({quota.text})"
     if quota.used >= quota.allowed:
         return f"{whose} is used up; next slot in {human(quota.next_slot_seconds)}"

@@ -58,7 +58,7 @@ def explain_node(facts: NodeEvidence) -> Explanation:
 
 
 def _blocked(facts: NodeEvidence) -> Explanation:
-    waiting = [one for one in facts.upstreams if one.state not in TERMINAL]
+    waiting = [upstream for upstream in facts.upstreams if upstream.state not in TERMINAL]
     count = f"{len(waiting)} of {count_of(len(facts.upstreams), 'upstream')}"
     headline = f"Blocked: waits for {count}: {_named(waiting)}{_rule(facts.rule)}."
     first = waiting[0].node if waiting else ""
@@ -78,20 +78,25 @@ def _rule(rule: TriggerRule) -> str:
         case TriggerRule.ALL_SUCCESS:
             return ""
         case TriggerRule.ALL_DONE:
-            return ", however they end"
+            return ", whatever their outcome"
         case TriggerRule.ONE_SUCCESS:
-            return ", and goes with the first that completes"
+            return ", and starts after the first that completes"
         case _:
             assert_never(rule)
 
 
 def _checks(upstreams: tuple[UpstreamFacts, ...]) -> tuple[Check, ...]:
     """Return each upstream as a check, those that have not ended first."""
-    ordered = sorted(upstreams, key=lambda one: one.state in TERMINAL)
-    checks = [Check(ok=one.state in TERMINAL, text=f"{one.node} is {_word(one.state)}") for one in ordered[:CHECKS_MAX]]
+    ordered = sorted(upstreams, key=lambda upstream: upstream.state in TERMINAL)
+    checks = [
+        Check(ok=upstream.state in TERMINAL, text=f"{upstream.node} is {_word(upstream.state)}")
+        for upstream in ordered[:CHECKS_MAX]
+    ]
     if len(ordered) > CHECKS_MAX:
         rest = ordered[CHECKS_MAX:]
-        checks.append(Check(ok=all(one.state in TERMINAL for one in rest), text=f"and {len(rest)} more upstreams"))
+        checks.append(
+            Check(ok=all(upstream.state in TERMINAL for upstream in rest), text=f"and {len(rest)} more upstreams")
+        )
     return tuple(checks)
 
 
@@ -146,7 +151,7 @@ def _items(facts: NodeEvidence) -> Explanation:
 def _child(facts: NodeEvidence) -> Explanation:
     assert facts.child is not None
     child = facts.child
-    over = f"{child.nodes - child.pending} of {count_of(child.nodes, 'node')} over"
+    over = f"{child.nodes - child.pending} of {count_of(child.nodes, 'node')} ended"
     return Explanation(
         code="child_run",
         headline=f"Runs {child.flow} as run {child.run_id}, which is {child.state}: {over}.",
@@ -159,7 +164,7 @@ def _child(facts: NodeEvidence) -> Explanation:
 def _wait(facts: NodeEvidence) -> Explanation:
     assert facts.wait is not None
     wait = facts.wait
-    asks = (f"it asks: {one_line(wait.prompt)}",) if wait.prompt else ()
+    asks = (f"prompt: {one_line(wait.prompt)}",) if wait.prompt else ()
     return Explanation(
         code=wait_code(wait),
         headline=f"Waits for {waited_for(wait, facts.at)}.",
@@ -175,7 +180,7 @@ def _completed(facts: NodeEvidence) -> str:
     if facts.child is not None:
         return f"Completed by run {facts.child.run_id} of {facts.child.flow}."
     if facts.wait is not None:
-        return "Approved." if facts.wait.is_approval else f"Completed: the event {facts.wait.name} came."
+        return "Approved." if facts.wait.is_approval else f"Completed: the event {facts.wait.name} arrived."
     return "Completed."
 
 
@@ -197,17 +202,17 @@ def _failed(facts: NodeEvidence) -> Explanation:
 
 
 def _skipped(facts: NodeEvidence) -> Explanation:
-    skipped = [one for one in facts.upstreams if one.state == "skipped"]
-    has_success = any(one.state == _SUCCEEDED for one in facts.upstreams)
+    skipped = [upstream for upstream in facts.upstreams if upstream.state == "skipped"]
+    has_success = any(upstream.state == _SUCCEEDED for upstream in facts.upstreams)
     is_inherited = skipped and (facts.rule is TriggerRule.ALL_SUCCESS or not has_success)
     if is_inherited and facts.rule is not TriggerRule.ALL_DONE:
         was = "was" if len(skipped) == 1 else "were"
-        headline = f"Skipped because {and_more([one.node for one in skipped], NAMES_MAX)} {was} skipped."
+        headline = f"Skipped because {and_more([upstream.node for upstream in skipped], NAMES_MAX)} {was} skipped."
     elif facts.condition:
         value = f"; it was {facts.condition_value}" if facts.condition_value else ""
         headline = f"Skipped: its condition does not hold: {facts.condition}{value}."
     elif facts.wait is not None:
-        headline = f"Skipped: nothing answered {facts.wait.name} in time."
+        headline = f"Skipped: {facts.wait.name} got no answer in time."
     else:
         headline = "Skipped."
     return _over(facts, "skipped", "skipped", headline)
@@ -240,7 +245,7 @@ def blamed(found: CauseFacts | None) -> str:
 
 
 def paused_by(hold: RunRestrictions, run_id: str) -> str:
-    return f"{hold.paused_by or 'somebody'} paused run {run_id}"
+    return f"{hold.paused_by or 'an operator'} paused run {run_id}"
 
 
 def canceled_by(hold: RunRestrictions) -> str:
@@ -258,7 +263,7 @@ def _why(hold: RunRestrictions) -> str:
 
 
 def _named(upstreams: list[UpstreamFacts]) -> str:
-    return and_more([f"{one.node} ({_word(one.state)})" for one in upstreams], NAMES_MAX)
+    return and_more([f"{upstream.node} ({_word(upstream.state)})" for upstream in upstreams], NAMES_MAX)
 
 
 def _word(state: str) -> str:

@@ -41,7 +41,7 @@ def fate(at: datetime, worker: WorkerFacts) -> str:
         case "draining":
             return "is draining"
         case _:
-            return f"was last heard {ago(at, worker.beat_at)}"
+            return f"last sent a heartbeat {ago(at, worker.beat_at)}"
 
 
 def by_whom(facts: TaskFacts) -> str:

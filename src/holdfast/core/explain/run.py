@@ -103,7 +103,7 @@ def _watch(facts: RunFacts) -> tuple[str, ...]:
 
 def _over(facts: RunFacts) -> str:
     over = facts.nodes - facts.count("blocked", *_ACTIVE)
-    return f"{over} of {count_of(facts.nodes, 'node')} over"
+    return f"{over} of {count_of(facts.nodes, 'node')} ended"
 
 
 def _going(facts: RunFacts) -> str:

@@ -116,9 +116,9 @@ def _queued(facts: TaskFacts) -> Explanation:
     # The time at which a delayed, retried or revived task became claimable is not recorded, so only the submission has
     # an age.
     if seconds_between(facts.at, facts.created_at) <= FRESH_SECONDS:
-        headline = f"Queued {ago(facts.at, facts.created_at)}; a worker should take it any moment."
+        headline = f"Queued {ago(facts.at, facts.created_at)}; a worker should claim it within moments."
     else:
-        headline = f"Ready: nothing holds it back{behind(facts)}; a worker takes it next."
+        headline = f"Ready: nothing holds it back{behind(facts)}; a worker claims it next."
     return Explanation(code="ready", headline=headline, state="queued", checks=checks, evidence=evidence)
 
 
@@ -141,7 +141,7 @@ def _carrier(facts: TaskFacts) -> tuple[str, ...]:
     if facts.carrier is None:
         return ()
     away = human(seconds_between(facts.at, facts.carrier.away_since))
-    return (f"wake-ups over {facts.carrier.name} have been away for {away}: workers find it when they next poll",)
+    return (f"wake-ups over {facts.carrier.name} have been unavailable for {away}: workers find it at their next poll",)
 
 
 def _delayed(facts: TaskFacts) -> Explanation:
@@ -210,20 +210,18 @@ def _running(facts: TaskFacts) -> Explanation:
         return _unattended(facts, f"Its lease on {worker} expired {human(-lease)} ago", "running", _beats(facts))
     if lease <= 0:
         code = "lease_expired"
-        headline = (
-            f"Attempt {facts.attempt} on {worker} lost its lease {human(-lease)} ago; it is about to be taken away."
-        )
+        headline = f"Attempt {facts.attempt} on {worker} lost its lease {human(-lease)} ago; it is about to be reaped."
     elif facts.cancel_at is not None:
         code, left = "cancel_requested", seconds_between(facts.cancel_at, facts.at)
         force = f"in {human(left)} it is stopped by force" if left > 0 else "it is being stopped by force"
-        headline = f"Asked to stop{by_whom(facts)}: attempt {facts.attempt} on {worker} has not ended yet; {force}."
+        headline = f"Stop requested{by_whom(facts)}: attempt {facts.attempt} on {worker} has not ended yet; {force}."
         moves = (f"holdfast task watch {facts.task_id}",)
     elif (unheard := _unheard_seconds(facts)) > 2 * lease:
         # A lease is longer than three heartbeat intervals: after two thirds of it without a heartbeat, two are missing.
         code = "heartbeat_late"
         headline = (
-            f"Attempt {facts.attempt} on {worker} was last heard {human(unheard)} ago; "
-            f"unless it is heard within {human(lease)}, it counts as lost."
+            f"Attempt {facts.attempt} on {worker} last sent a heartbeat {human(unheard)} ago; without another "
+            f"within {human(lease)}, it counts as lost."
         )
         moves = ("holdfast worker list", *moves)
     elif facts.worker is not None and facts.worker.state == "draining":
@@ -249,9 +247,9 @@ def _beats(facts: TaskFacts) -> tuple[str, ...]:
     assert facts.started_at is not None and facts.lease_expires_at is not None
     lines = []
     if facts.worker is not None:
-        lines.append(f"{named(facts.worker)} last beat {ago(facts.at, facts.worker.beat_at)}")
+        lines.append(f"{named(facts.worker)} last sent a heartbeat {ago(facts.at, facts.worker.beat_at)}")
     lease = seconds_between(facts.lease_expires_at, facts.at)
-    lines.append(f"lease runs {human(lease)} more" if lease > 0 else f"lease expired {human(-lease)} ago")
+    lines.append(f"lease expires in {human(lease)}" if lease > 0 else f"lease expired {human(-lease)} ago")
     if facts.timeout_seconds is None:
         lines.append("no execution timeout")
     else:
@@ -285,7 +283,10 @@ def _retrying(facts: TaskFacts) -> Explanation:
             code="quota_used_up",
             headline=f"Attempt {facts.attempt} {what}; {_budget(facts)} is held back: {held}.",
             state="retrying",
-            checks=(Check(ok=True, text="its backoff is over"), Check(ok=False, text=f"{held}; it asks again {when}")),
+            checks=(
+                Check(ok=True, text="its backoff is over"),
+                Check(ok=False, text=f"{held}; it is checked again {when}"),
+            ),
             evidence=evidence,
             moves=moves,
         )
@@ -371,12 +372,12 @@ def _completed(facts: TaskFacts) -> Explanation:
 
 
 def _unattended(facts: TaskFacts, happened: str, state: str, evidence: tuple[str, ...]) -> Explanation:
-    """Explain that something is due which only the repair loops do, and that they do not run."""
+    """Explain that a maintenance loop is overdue, so the maintenance loops do not seem to run."""
     return Explanation(
         code="loops_missing",
-        headline=f"{happened} and nothing acted on it: no server seems to run the repair loops.",
+        headline=f"{happened} and nothing acted on it: no server seems to run the maintenance loops.",
         state=state,
-        checks=(Check(ok=False, text="the repair loops run"),),
+        checks=(Check(ok=False, text="the maintenance loops run"),),
         evidence=evidence,
         moves=("holdfast server",),
     )

@@ -26,19 +26,19 @@ from holdfast.core.flows.ports import LIST_ITEMS_MAX
 from holdfast.core.flows.refusal import refusal, some_of
 
 
-def accept_run_input(inputs: Sequence[FlowInput], given: Mapping[str, Any]) -> dict[str, Any]:
+def accept_run_input(inputs: Sequence[FlowInput], supplied: Mapping[str, Any]) -> dict[str, Any]:
     """Complete a run's input with its defaults; refuse unknown and missing names."""
-    names = {one.name for one in inputs}
-    unknown = sorted(str(name) for name in given if name not in names)
-    missing = [one.name for one in inputs if one.is_required and one.name not in given]
+    names = {flow_input.name for flow_input in inputs}
+    unknown = sorted(str(name) for name in supplied if name not in names)
+    missing = [flow_input.name for flow_input in inputs if flow_input.is_required and flow_input.name not in supplied]
     if unknown or missing:
         raise refusal(
             f"DAG_VALIDATION_RUN_INPUT_{'UNKNOWN' if unknown else 'MISSING'}",
             f"The run's input {'does not take' if unknown else 'needs'} {some_of(unknown or missing)}.",
-            f"The flow takes {some_of([one.name for one in inputs])}.",
+            f"The flow takes {some_of([flow_input.name for flow_input in inputs])}.",
             input_keys=unknown or missing,
         )
-    return {one.name: given.get(one.name, one.default) for one in inputs}
+    return {flow_input.name: supplied.get(flow_input.name, flow_input.default) for flow_input in inputs}
 
 
 def resolve_input(
@@ -116,7 +116,7 @@ def map_inputs(node: Node, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(items, list):
         raise refusal(
             "DAG_VALIDATION_MAP_LIST_INVALID",
-            f"Node {node.name} maps over {node.map_over}, which is {type(items).__name__} and no list.",
+            f"Node {node.name} maps over {node.map_over}, which is {type(items).__name__}, not a list.",
             "Bind a list to it.",
             node=node.name,
             input_key=node.map_over,
@@ -161,8 +161,8 @@ def _value(
     if not isinstance(output, Mapping):
         raise refusal(
             "DAG_VALIDATION_UPSTREAM_OUTPUT_INVALID",
-            f"Edge {edge} reads {output_key}, but the output of {upstream} is {type(output).__name__} and no object.",
-            "Return an object with this key, or bind the whole output.",
+            f"Edge {edge} reads {output_key}, but the output of {upstream} is {type(output).__name__}, not an object.",
+            "Return an object with this key, or bind the complete output.",
             node=downstream,
             edge=edge,
             output_key=output_key,

@@ -20,9 +20,9 @@ def cause_of(plan: Plan, states: Sequence[str], node_no: int) -> int | None:
     layer = [node_no]
     found: dict[str, int] = {}
     while layer:
-        above = [one for down in layer for one in plan.upstream[down] if one not in seen and states[one] in _BROKEN]
+        above = [up for down in layer for up in plan.upstream[down] if up not in seen and states[up] in _BROKEN]
         layer = list(dict.fromkeys(above))
         seen.update(layer)
-        for one in layer:
-            found.setdefault(states[one], one)
+        for current in layer:
+            found.setdefault(states[current], current)
     return next((found[state] for state in _BLAMED if state in found), None)

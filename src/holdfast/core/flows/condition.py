@@ -51,9 +51,9 @@ def holds(condition: Condition, value: Any) -> bool:
         case Operator.NOT_EQUALS:
             return not _is_same(value, condition.value)
         case Operator.IN:
-            return any(_is_same(value, one) for one in _many(condition, condition.value))
+            return any(_is_same(value, candidate) for candidate in _many(condition, condition.value))
         case Operator.CONTAINS:
-            return any(_is_same(condition.value, one) for one in _many(condition, value))
+            return any(_is_same(condition.value, candidate) for candidate in _many(condition, value))
         case Operator.LESS | Operator.LESS_OR_EQUAL | Operator.GREATER | Operator.GREATER_OR_EQUAL:
             return _is_ordered(condition, value)
         case _:
@@ -86,9 +86,9 @@ def _where(condition: Condition) -> str:
     return f"{condition.upstream}.{condition.output_key}" if condition.output_key else condition.upstream
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(value: Any, other: Any) -> bool:
     """Compare as JSON values: true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 def _many(condition: Condition, values: Any) -> list[Any]:

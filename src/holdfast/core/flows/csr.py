@@ -41,7 +41,7 @@ class CompressedRows:
         starts, values = self._starts, self._values
         found: dict[int, int] = {}
         for key in keys:
-            for place in range(starts[key], starts[key + 1]):
-                value = values[place]
+            for position in range(starts[key], starts[key + 1]):
+                value = values[position]
                 found[value] = found.get(value, 0) + 1
         return found

@@ -99,7 +99,7 @@ class FlowDefinition:
             "version": self.version,
             "nodes": [node_to_json(node) for node in self.nodes],
             "edges": [edge_to_json(edge) for edge in self.edges],
-            "inputs": [input_to_json(one) for one in self.inputs],
+            "inputs": [input_to_json(flow_input) for flow_input in self.inputs],
         }
 
     @classmethod

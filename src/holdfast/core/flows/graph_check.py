@@ -40,7 +40,7 @@ def check_parts(
     """Raise `Invalid` for the first fault of a definition's parts."""
     check_name("flow", name)
     if not is_whole(version, 1, VERSION_MAX):
-        raise refusal("DAG_VALIDATION_VERSION_INVALID", f"Version {shown(version)} of {name} is no positive number.")
+        raise refusal("DAG_VALIDATION_VERSION_INVALID", f"Version {shown(version)} of {name} is not a positive number.")
     _check_counts(nodes, edges, inputs)
     run_keys = _run_keys(inputs)
     by_name: dict[str, Node] = {}
@@ -80,14 +80,15 @@ def _check_counts(nodes: Sequence[Node], edges: Sequence[Edge], inputs: Sequence
 
 def _run_keys(inputs: Sequence[FlowInput]) -> frozenset[str]:
     names: set[str] = set()
-    for one in inputs:
-        if not is_key(one.name) or one.name in names:
+    for flow_input in inputs:
+        if not is_key(flow_input.name) or flow_input.name in names:
             raise refusal(
-                "DAG_VALIDATION_INPUT_INVALID", f"The flow's input {shown(one.name)} is no name, or there twice."
+                "DAG_VALIDATION_INPUT_INVALID",
+                f"The flow's input {shown(flow_input.name)} is not a valid name, or is declared twice.",
             )
-        if not is_plain(one.default):
-            raise refusal("DAG_VALIDATION_INPUT_INVALID", f"The default of input {one.name} is not plain JSON.")
-        names.add(one.name)
+        if not is_plain(flow_input.default):
+            raise refusal("DAG_VALIDATION_INPUT_INVALID", f"The default of input {flow_input.name} is not plain JSON.")
+        names.add(flow_input.name)
     return frozenset(names)
 
 
@@ -102,11 +103,11 @@ def _checked_edges(
         if edge.downstream not in incoming:
             raise _unknown(edge, "DAG_VALIDATION_DOWNSTREAM_NODE_NOT_FOUND", edge.downstream)
         if edge.upstream == edge.downstream:
-            raise _edge_refusal("DAG_VALIDATION_EDGE_SELF", edge, "leads a node to itself")
+            raise _edge_refusal("DAG_VALIDATION_EDGE_SELF", edge, "connects a node to itself")
         pair = (edge.upstream, edge.downstream)
         if pair in pairs:
             raise _edge_refusal(
-                "DAG_VALIDATION_EDGE_DUPLICATE", edge, "is there twice", "Put all its bindings on one edge."
+                "DAG_VALIDATION_EDGE_DUPLICATE", edge, "exists twice", "Put all its bindings on one edge."
             )
         pairs.add(pair)
         _check_edge(edge, nodes.get(edge.upstream), run_keys)
@@ -134,17 +135,17 @@ def _check_output_key(
         return
     code = "DAG_VALIDATION_BINDING_OUTPUT_KEY_MISSING"
     if not is_key(key):
-        raise refusal(code, f"{where} reads {shown(key)}, which is no output key.", "", **fields)
+        raise refusal(code, f"{where} reads {shown(key)}, which is not an output key.", "", **fields)
     if upstream is None:
         if key not in run_keys:
             advice = f"It takes {some_of(sorted(run_keys))}."
-            raise refusal(code, f"{where} reads {key}, which is no input of the flow.", advice, **fields)
+            raise refusal(code, f"{where} reads {key}, which is not an input of the flow.", advice, **fields)
     elif upstream.kind is NodeKind.MAP:
-        advice = "Bind the whole output."
-        raise refusal(code, f"{where} reads {key}, but {upstream.name} gives a list.", advice, **fields)
+        advice = "Bind the complete output."
+        raise refusal(code, f"{where} reads {key}, but {upstream.name} returns a list.", advice, **fields)
     elif upstream.outputs is not None and key not in upstream.outputs:
-        advice = f"{upstream.name} gives {some_of(list(upstream.outputs))}."
-        raise refusal(code, f"{where} reads {key}, which {upstream.name} does not give.", advice, **fields)
+        advice = f"{upstream.name} returns {some_of(list(upstream.outputs))}."
+        raise refusal(code, f"{where} reads {key}, which {upstream.name} does not return.", advice, **fields)
 
 
 def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
@@ -173,7 +174,7 @@ def _check_input(node: Node, incoming: Sequence[Edge]) -> None:
         if not assembly.has(key):
             raise refusal(
                 "DAG_VALIDATION_BINDING_REQUIRED",
-                f"Node {node.name} needs {key}, and neither an edge nor its config gives it.",
+                f"Node {node.name} needs {key}, but neither an edge nor its config provides it.",
                 "Bind it, or set it in the config.",
                 node=node.name,
                 input_key=key,
@@ -233,7 +234,7 @@ def _fits(slot: Slot, ports: Mapping[str, Port]) -> bool:
 
 
 def _unknown(edge: Edge, code: str, name: str) -> Invalid:
-    return _edge_refusal(code, edge, f"names {shown(name)}, which is no node of this flow")
+    return _edge_refusal(code, edge, f"names {shown(name)}, which is not a node of this flow")
 
 
 def _edge_refusal(code: str, edge: Edge, what: str, advice: str = "") -> Invalid:

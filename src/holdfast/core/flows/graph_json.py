@@ -27,7 +27,7 @@ def shape_error(error: Exception) -> Invalid:
     """Convert a shape error into `Invalid`."""
     return refusal(
         "DAG_VALIDATION_DEFINITION_SNAPSHOT_INVALID",
-        f"The stored definition does not have the shape of one: {type(error).__name__} {shown(str(error))}.",
+        f"The stored definition is malformed: {type(error).__name__} {shown(str(error))}.",
         "Register the flow again.",
     )
 
@@ -82,8 +82,8 @@ def edge_of(stored: Mapping[str, Any]) -> Edge:
     )
 
 
-def input_to_json(one: FlowInput) -> dict[str, Any]:
-    return _changed(one, _PLAIN_INPUT, ("name", "is_required", "default"))
+def input_to_json(flow_input: FlowInput) -> dict[str, Any]:
+    return _changed(flow_input, _PLAIN_INPUT, ("name", "is_required", "default"))
 
 
 def input_of(stored: Mapping[str, Any]) -> FlowInput:
@@ -121,11 +121,11 @@ def _value(value: Any) -> Any:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"{type(value).__name__} is no list")
+        raise TypeError(f"{type(value).__name__} is not a list")
     return list(value)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} is no text")
+        raise TypeError(f"{type(value).__name__} is not text")
     return value

@@ -112,7 +112,7 @@ def put_binding(assembly: InputBuilder, edge: Edge, binding: Binding, value: obj
     """Put one bound value, or raise if its slot is taken."""
     slot = slot_of(binding.input_key)
     if slot is None:
-        raise bad_input_key(edge, binding, "it is no input key")
+        raise bad_input_key(edge, binding, "it is not an input key")
     if not assembly.put(slot, value):
         raise conflict(edge.downstream, binding.input_key, f"edge {edge}")
 
@@ -127,7 +127,7 @@ def put_output(assembly: InputBuilder, edge: Edge, binding: Binding, value: obje
     """Put one value of a run's output and return its slot."""
     slot = output_slot_of(binding.input_key)
     if slot is None:
-        raise bad_input_key(edge, binding, "it is no key of an output")
+        raise bad_input_key(edge, binding, "it is not a key of an output")
     if not assembly.put(slot, value):
         raise conflict(edge.downstream, binding.input_key, f"edge {edge}")
     return slot
@@ -141,7 +141,7 @@ def config_slots(node: Node) -> list[tuple[Slot, str]]:
         if slot is None:
             raise refusal(
                 "DAG_VALIDATION_BINDING_INPUT_KEY_MISSING",
-                f"Node {node.name} has config for {shown(key)}, which is no input key.",
+                f"Node {node.name} has config for {shown(key)}, which is not an input key.",
                 node=node.name,
                 input_key=key,
             )
@@ -163,7 +163,7 @@ def conflict(node: str, key: str, where: str) -> Invalid:
     """Build the error for a second value for one slot."""
     return refusal(
         "DAG_VALIDATION_BINDING_INPUT_KEY_CONFLICT",
-        f"Node {node} gets {key or 'its whole value'} twice; the second comes from {where}.",
+        f"Node {node} gets {key or 'its complete value'} twice; the second comes from {where}.",
         "Bind it once, or make it a list port.",
         node=node,
         input_key=key,

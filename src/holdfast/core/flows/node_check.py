@@ -52,8 +52,8 @@ def check_node(node: Node) -> None:
     if not isinstance(node.config, dict) or not is_plain(node.config):
         raise refusal(
             "DAG_VALIDATION_CONFIG_INVALID",
-            f"The config of node {node.name} is no object of plain JSON values.",
-            "Use texts, finite numbers, true, false, null, lists and objects.",
+            f"The config of node {node.name} is not an object of plain JSON values.",
+            "Use strings, finite numbers, true, false, null, lists and objects.",
             node=node.name,
         )
     if node.kind is NodeKind.WAIT:
@@ -67,11 +67,11 @@ def _check_wait(node: Node) -> None:
     """
     choices = {"approval": (True, False), "on_timeout": ("fail", "skip")}
     for option, allowed in choices.items():
-        given = node.config.get(option, allowed[0])
-        if not any(type(given) is type(one) and given == one for one in allowed):
+        configured = node.config.get(option, allowed[0])
+        if not any(type(configured) is type(choice) and configured == choice for choice in allowed):
             raise refusal(
                 "DAG_VALIDATION_NODE_INVALID",
-                f"Node {node.name} (wait) cannot have {option} = {shown(given)}.",
+                f"Node {node.name} (wait) cannot have {option} = {shown(configured)}.",
                 f"Choose one of {', '.join(map(str, allowed))}.",
                 node=node.name,
                 field=option,
@@ -80,8 +80,8 @@ def _check_wait(node: Node) -> None:
     if not is_approval and (node.action == APPROVAL or node.action.startswith(f"{APPROVAL}:")):
         raise refusal(
             "DAG_VALIDATION_NODE_INVALID",
-            f"Node {node.name} cannot wait for an event called {node.action}: nobody could send it.",
-            "Call the event otherwise, or ask a person: `hf.approval`, in YAML `config: {approval: true}`.",
+            f"Node {node.name} cannot wait for an event called {node.action}: such an event cannot be sent.",
+            "Rename the event, or use an approval: `hf.approval`, in YAML `config: {approval: true}`.",
             node=node.name,
             field="action",
         )
@@ -96,7 +96,7 @@ def _check_ports(node: Node) -> None:
         return
     raise refusal(
         "DAG_VALIDATION_PORT_INVALID",
-        f"Node {node.name} declares a port that is no key, or one of them twice, or more than {PORTS_MAX}.",
+        f"Node {node.name} declares a port that is not a key, or one of them twice, or more than {PORTS_MAX}.",
         node=node.name,
     )
 

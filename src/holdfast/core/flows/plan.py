@@ -90,16 +90,16 @@ class Plan:
         self.kinds: list[NodeKind] = []
         self.rules: list[TriggerRule] = []
         is_simple = bytearray()
-        for one in facts:
-            self.names.append(one.name)
-            self.kinds.append(one.kind)
-            self.rules.append(one.trigger_rule)
-            is_simple.append(one.kind is NodeKind.TASK and one.condition is None)
+        for fact in facts:
+            self.names.append(fact.name)
+            self.kinds.append(fact.kind)
+            self.rules.append(fact.trigger_rule)
+            is_simple.append(fact.kind is NodeKind.TASK and fact.condition is None)
         self.is_simple = bytes(is_simple)
         """Whether releasing the node only starts its task: no condition, items, run or wait."""
         self.is_task = bytes(kind is NodeKind.TASK for kind in self.kinds)
         self.has_maps = NodeKind.MAP in self.kinds
-        self.number: Mapping[str, int] = {one: number for number, one in enumerate(self.names)}
+        self.number: Mapping[str, int] = {name: number for number, name in enumerate(self.names)}
         self._connect(edges)
         self.is_join = bytes(self.upstream.count(number) > 1 for number in range(len(self.names)))
         """Whether the node waits for more than one upstream, so that its counters must be stored until the last one

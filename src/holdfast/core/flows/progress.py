@@ -73,11 +73,11 @@ class Progress:
         rows, is_join = self.rows, self.plan.is_join
         may_be_reset = self.generation > 1
         downs = self.plan.downstream.tally((*completed, *(node_no for node_no, _ in ends)))
-        return [one for one in downs if one not in rows and (may_be_reset or is_join[one])]
+        return [down for down in downs if down not in rows and (may_be_reset or is_join[down])]
 
-    def know(self, asked: Iterable[int], found: Mapping[int, NodeRow]) -> None:
+    def know(self, requested: Iterable[int], found: Mapping[int, NodeRow]) -> None:
         """Add the rows that were read; a node without a stored row gets a new one."""
-        for node_no in asked:
+        for node_no in requested:
             row = found.get(node_no)
             self.rows[node_no] = NodeRow(node_no, pending=self.plan.upstream.count(node_no)) if row is None else row
 

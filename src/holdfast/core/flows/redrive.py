@@ -8,7 +8,7 @@ blocked.
 A root continues with what it has (items, a run that it started) only if none of its upstreams is reset, because after
 another root it may get another input.
 
-The counters of a reset node start anew: upstreams inside the set are pending again, those outside count as they ended.
+The counters of a reset node start again: upstreams inside the set are pending again, those outside count as they ended.
 Which nodes start at once follows from the counters by the ordinary rule, so a re-drive has no separate start path.
 """
 
@@ -99,10 +99,10 @@ class _Plan:
             raise _not_retryable(name, f"it is {'retrying' if name in self._retrying else state}")
         decided = self._reset(name).release
         if decided is not Release.RUN:
-            raise _not_retryable(name, f"its upstreams say {decided}")
+            raise _not_retryable(name, f"its upstream nodes decide {decided}")
         self._take(name)
         if state is TaskState.COMPLETED and (user := self._under_way_behind()) is not None:
-            raise _not_retryable(name, f"what it returned is in use, {user} is under way")
+            raise _not_retryable(name, f"its output is in use: {user} is active")
 
     def finished(self) -> Redrive:
         resets = tuple(self._reset(name) for name in self._graph.order if name in self._found)
@@ -122,7 +122,12 @@ class _Plan:
 
     def _under_way_behind(self) -> str | None:
         """Return a node in progress that uses an output of the set."""
-        behind = (name for one in self._graph.order if one in self._found for name in self._graph.downstream[one])
+        behind = (
+            name
+            for upstream in self._graph.order
+            if upstream in self._found
+            for name in self._graph.downstream[upstream]
+        )
         return next((name for name in behind if self._states.get(name) in _UNDER_WAY or name in self._retrying), None)
 
     def _can_reset(self, name: str) -> bool:
@@ -132,16 +137,16 @@ class _Plan:
 
     def _reset(self, name: str) -> Reset:
         counts = UpstreamCounts.of(
-            None if one in self._found or one in self._retrying else self._states.get(one)
-            for one in self._graph.upstream[name]
+            None if upstream in self._found or upstream in self._retrying else self._states.get(upstream)
+            for upstream in self._graph.upstream[name]
         )
         return Reset(node=name, counts=counts, release=release(self._nodes[name].trigger_rule, counts))
 
 
 def _not_retryable(name: str, why: str) -> Conflict:
     return Conflict(
-        f"Node {name} cannot be retried by itself: {why}.",
+        f"Node {name} cannot be retried alone: {why}.",
         code="DAG_STATE_TRANSITION_NODE_NOT_RETRYABLE",
-        advice="Wait until it is over, or retry what failed before it.",
+        advice="Wait until it ends, or retry the node that failed upstream.",
         node=name,
     )

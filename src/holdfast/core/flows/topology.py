@@ -28,7 +28,7 @@ def cycle_among(names: Sequence[str], upstream: Neighbours) -> tuple[str, ...]:
     while name not in seen:
         seen[name] = len(walk)
         walk.append(name)
-        name = next(one for one in upstream[name] if one in left)
+        name = next(predecessor for predecessor in upstream[name] if predecessor in left)
     return tuple(reversed(walk[seen[name] :]))
 
 

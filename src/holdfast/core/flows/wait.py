@@ -29,8 +29,8 @@ class WaitFacts:
 def answers_to(wait: WaitFacts, run_id: str, node: str) -> tuple[str, ...]:
     """Return the commands that end a wait."""
     if wait.is_approval:
-        place = f"{run_id} {shlex.quote(node)}"
-        return f"holdfast run approve {place}", f"holdfast run reject {place} --reason TEXT"
+        target = f"{run_id} {shlex.quote(node)}"
+        return f"holdfast run approve {target}", f"holdfast run reject {target} --reason TEXT"
     key = "" if wait.event_key is None else f" --key {shlex.quote(wait.event_key)}"
     return (f"holdfast run signal {shlex.quote(wait.name)}{key} --run {run_id}",)
 
@@ -42,11 +42,11 @@ def wait_code(wait: WaitFacts) -> str:
 
 def waited_for(wait: WaitFacts, at: datetime) -> str:
     """Describe what a node waits for and until when."""
-    what = "somebody's approval" if wait.is_approval else f"the event {wait.name}"
+    what = "an approval" if wait.is_approval else f"the event {wait.name}"
     key = f" (key {one_line(wait.key)})" if not wait.is_approval and wait.key != wait.name else ""
     if wait.deadline is None:
         return f"{what}{key}, without a deadline"
     left = seconds_between(wait.deadline, at)
     return f"{what}{key}, " + (
-        f"for {human(left)} more, until {clock(wait.deadline)}" if left > 0 else "and its time is over now"
+        f"for {human(left)} more, until {clock(wait.deadline)}" if left > 0 else "and its deadline has passed"
     )

@@ -84,7 +84,7 @@ def unknown_worker(worker_id: int) -> Conflict:
     return Conflict(
         f"Worker {worker_id} is not registered, or has left.",
         code="worker_not_registered",
-        advice="Register again (POST /internal/workers) and use the id it answers.",
+        advice="Register again (POST /internal/workers) and use the returned id.",
         reason="unknown_worker",
     )
 

@@ -96,7 +96,7 @@ class ChainCheck:
     def __init__(self, anchors: Iterable[Anchor] = ()) -> None:
         self.end = ChainHead(seq=0, hash=GENESIS)
         """The last row that was found intact."""
-        self._anchors = [one for one in anchors if not _is_met(one, self.end)]
+        self._anchors = [anchor for anchor in anchors if not _is_met(anchor, self.end)]
 
     def follow(self, links: Iterable[ChainLink]) -> ChainBreak | None:
         """Check the next rows in order."""
@@ -104,7 +104,7 @@ class ChainCheck:
             if (found := self._check(link)) is not None:
                 return found
             self.end = ChainHead(seq=link.record.seq, hash=link.hash)
-            self._anchors = [one for one in self._anchors if not _is_met(one, self.end)]
+            self._anchors = [anchor for anchor in self._anchors if not _is_met(anchor, self.end)]
         return None
 
     def _check(self, link: ChainLink) -> ChainBreak | None:
@@ -113,15 +113,17 @@ class ChainCheck:
             rows = f"Row {expected} is" if seq == expected + 1 else f"Rows {expected} to {seq - 1} are"
             return ChainBreak(seq=expected, code="audit_row_missing", sentence=f"{rows} missing.")
         if seq < expected:
-            return ChainBreak(seq=seq, code="audit_row_repeated", sentence=f"Row {seq} is there more than once.")
+            return ChainBreak(seq=seq, code="audit_row_repeated", sentence=f"Row {seq} exists more than once.")
         if link.prev_hash != self.end.hash:
             before = f"row {seq - 1}" if seq > 1 else "the beginning"
             return ChainBreak(seq=seq, code="audit_row_unlinked", sentence=f"Row {seq} does not follow {before}.")
         if digest(link.record, link.prev_hash) != link.hash:
-            return ChainBreak(seq=seq, code="audit_row_changed", sentence=f"Row {seq} is not what was written.")
-        moved = next((one for one in self._anchors if one.seq == seq and one.hash != link.hash), None)
+            return ChainBreak(
+                seq=seq, code="audit_row_changed", sentence=f"Row {seq} was changed after it was written."
+            )
+        moved = next((anchor for anchor in self._anchors if anchor.seq == seq and anchor.hash != link.hash), None)
         if moved is not None:
-            sentence = f"Row {seq} is not the one that was anchored: the chain was written anew."
+            sentence = f"Row {seq} is not the one that was anchored: the chain was rewritten."
             return ChainBreak(seq=seq, code="audit_anchor_differs", sentence=sentence)
         return None
 
@@ -137,11 +139,11 @@ class ChainCheck:
             sentence = f"Row {kept.seq + 1} was added past the head, which ends at {kept.seq}."
             return ChainBreak(seq=kept.seq + 1, code="audit_head_behind", sentence=sentence)
         if kept.hash != end.hash:
-            sentence = f"Row {end.seq} is not the one the head names: the chain was written anew."
+            sentence = f"Row {end.seq} is not the one the head names: the chain was rewritten."
             return ChainBreak(seq=end.seq, code="audit_head_differs", sentence=sentence)
         if self._anchors:
-            seq = min((one.seq for one in self._anchors if one.seq is not None), default=end.seq)
-            sentence = "An anchored row is not in the chain: it was cut or written anew."
+            seq = min((anchor.seq for anchor in self._anchors if anchor.seq is not None), default=end.seq)
+            sentence = "An anchored row is not in the chain: the chain was truncated or rewritten."
             return ChainBreak(seq=min(seq, end.seq + 1), code="audit_anchor_missing", sentence=sentence)
         return None
 

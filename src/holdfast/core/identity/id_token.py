@@ -55,11 +55,13 @@ class Person:
 def provider(*, issuer: str, audiences: tuple[str, ...], domains: tuple[str, ...], keys_url: str | None) -> Provider:
     """Build a provider; raise `InvalidSettings` naming what is missing."""
     if len(issuer) > ISSUER_CHARACTERS_MAX or not issuer.startswith(("https://", "http://")):
-        raise _unfit(f"The issuer {issuer[:80]!r} is not an address.", "Set HOLDFAST_OIDC_ISSUER as its tokens say it.")
+        raise _unfit(
+            f"The issuer {issuer[:80]!r} is not a URL.", "Set HOLDFAST_OIDC_ISSUER to the `iss` claim of its tokens."
+        )
     if not audiences:
-        raise _unfit(f"Nothing says which tokens of {issuer} are for us.", "Set HOLDFAST_OIDC_AUDIENCES.")
+        raise _unfit(f"No audience is set for the issuer {issuer}.", "Set HOLDFAST_OIDC_AUDIENCES.")
     if not keys_url:
-        raise _unfit(f"Nothing says where the keys of {issuer} are.", "Set HOLDFAST_OIDC_JWKS_URL.")
+        raise _unfit(f"No URL is set for the keys of the issuer {issuer}.", "Set HOLDFAST_OIDC_JWKS_URL.")
     return Provider(
         issuer=issuer,
         spellings=GOOGLE_ISSUERS if issuer == GOOGLE else frozenset({issuer}),
@@ -75,31 +77,31 @@ def key_named(header: Mapping[str, Any]) -> tuple[str, str]:
     """
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS or not isinstance(kid, str) or not kid:
-        raise token_rejected("it names no key of ours")
+        raise token_rejected("it names no known key")
     if any(name in header for name in _SENT_ALONG):
-        raise token_rejected("it brings its own key or rules")
+        raise token_rejected("its header contains a key or critical extensions")
     if str(header.get("typ", "JWT")).upper() != "JWT":
         raise token_rejected("it is not an ID token")
     return algorithm, kid
 
 
-def judged(claims: Mapping[str, Any], asked: Provider) -> Person:
+def judged(claims: Mapping[str, Any], expected: Provider) -> Person:
     """Return the person of a genuine token; `Unauthorized` for another kind of token, `Forbidden` for an unknown
     account.
     """
     if claims.get("token_use", "id") != "id" or claims.get("typ", "ID") != "ID":
         raise token_rejected("it is not an ID token")
-    if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in asked.audiences:
+    if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and claims.get("azp") not in expected.audiences:
         raise token_rejected("it was issued for another audience")
     subject, domain, email = claims["sub"], claims.get("hd"), claims.get("email")
     if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= SUBJECT_CHARACTERS_MAX):
         raise token_rejected("its subject cannot be used")
     if ("email" in claims or "email_verified" in claims) and claims.get("email_verified") is not True:
         raise Forbidden("The e-mail address of this account is not verified.", code="email_not_verified")
-    if asked.domains and not (isinstance(domain, str) and domain in asked.domains):
+    if expected.domains and not (isinstance(domain, str) and domain in expected.domains):
         raise Forbidden("This account does not belong to a domain that may sign in.", code="wrong_domain")
     return Person(
-        issuer=asked.issuer,
+        issuer=expected.issuer,
         subject=subject,
         domain=domain if isinstance(domain, str) else None,
         email=email if isinstance(email, str) else None,

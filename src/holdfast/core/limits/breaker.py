@@ -54,7 +54,7 @@ class Breaker:
         for name in ("window_seconds", "open_seconds"):
             object.__setattr__(self, name, seconds_of(getattr(self, name)))
             if not SECONDS_MIN <= getattr(self, name) <= SECONDS_MAX:
-                raise _refusal(name, getattr(self, name), f"it must lie between {SECONDS_MIN:g} s and a day")
+                raise _refusal(name, getattr(self, name), f"it must be between {SECONDS_MIN:g} s and a day")
         for name in ("attempts_min", "trials"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= COUNT_MAX:
@@ -62,19 +62,19 @@ class Breaker:
         object.__setattr__(self, "share", valid_share("breaker", self.share))
 
     @classmethod
-    def of(cls, given: object) -> Breaker | None:
+    def of(cls, declared: object) -> Breaker | None:
         """Read an action's declaration: nothing, `True` for the defaults, a mapping of fields, or a `Breaker`."""
-        match given:
+        match declared:
             case None | False:
                 return None
             case True:
                 return cls()
             case Breaker():
-                return given
+                return declared
             case Mapping():
-                return cls(**known_fields("breaker", cls, given))
+                return cls(**known_fields("breaker", cls, declared))
             case _:
-                raise _refusal("declaration", given, "it must be true or hold the fields of a breaker")
+                raise _refusal("declaration", declared, "it must be true or hold the fields of a breaker")
 
 
 def trips(breaker: Breaker, window: Window) -> bool:
@@ -114,16 +114,16 @@ def valid_share(what: str, share: object) -> float:
     return float(number)
 
 
-def known_fields(what: str, kind: type, given: Mapping[Any, Any]) -> dict[str, Any]:
+def known_fields(what: str, kind: type, declared: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the given mapping if it contains only fields of `kind`."""
     names = [field.name for field in fields(kind)]
-    if unknown := [str(name) for name in given if name not in names]:
+    if unknown := [str(name) for name in declared if name not in names]:
         raise Invalid(
-            f"A {what} does not know {', '.join(sorted(unknown))}.",
+            f"A {what} has no field {', '.join(sorted(unknown))}.",
             code="invalid_guard",
-            advice=f"It knows {', '.join(names)}.",
+            advice=f"Its fields are {', '.join(names)}.",
         )
-    return dict(given)
+    return dict(declared)
 
 
 def _refusal(field: str, value: object, why: str) -> Invalid:

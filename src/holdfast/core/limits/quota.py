@@ -35,7 +35,7 @@ class Quota:
     def __post_init__(self) -> None:
         object.__setattr__(self, "window_seconds", seconds_of(self.window_seconds))
         if not SECONDS_MIN <= self.window_seconds <= SECONDS_MAX:
-            raise _refusal("window_seconds", self.window_seconds, f"it must lie between {SECONDS_MIN:g} s and a day")
+            raise _refusal("window_seconds", self.window_seconds, f"it must be between {SECONDS_MIN:g} s and a day")
         if self.retries is None and self.share is None:
             object.__setattr__(self, "share", SHARE_DEFAULT)
         if self.share is not None:
@@ -46,19 +46,19 @@ class Quota:
             raise _refusal("retries", self.retries, f"it must be a whole number from 1 to {COUNT_MAX}")
 
     @classmethod
-    def of(cls, given: object) -> Quota | None:
+    def of(cls, declared: object) -> Quota | None:
         """Read an action's declaration: nothing, `True` for the default share, a mapping of fields, or a `Quota`."""
-        match given:
+        match declared:
             case None | False:
                 return None
             case True:
                 return cls()
             case Quota():
-                return given
+                return declared
             case Mapping():
-                return cls(**known_fields("quota", cls, given))
+                return cls(**known_fields("quota", cls, declared))
             case _:
-                raise _refusal("declaration", given, "it must be true or hold the fields of a quota")
+                raise _refusal("declaration", declared, "it must be true or hold the fields of a quota")
 
     def allowance(self, first_attempts: int) -> int:
         """Return how many retries a window with that many first attempts may contain."""
@@ -119,13 +119,13 @@ def admit(due: Sequence[tuple[int, int]], meters: Sequence[Meter]) -> Admission:
         for lane_id in meter.lanes:
             covering.setdefault(lane_id, []).append(meter.quota_id)
     for task_id, lane_id in due:
-        asked = covering.get(lane_id, [])
-        full = next((quota_id for quota_id in asked if rooms[quota_id] == 0), None)
+        lane_quotas = covering.get(lane_id, [])
+        full = next((quota_id for quota_id in lane_quotas if rooms[quota_id] == 0), None)
         if full is not None:
             answer.held[task_id] = answer.booked[full] = paces[full].next()
             continue
         answer.admitted.append(task_id)
-        for quota_id in asked:
+        for quota_id in lane_quotas:
             rooms[quota_id] -= 1
             answer.spent[quota_id] = answer.spent.get(quota_id, 0) + 1
     return answer

@@ -37,24 +37,24 @@ class Window:
 
     @property
     def whole(self) -> int:
-        return sum(one.whole for one in self._counted())
+        return sum(counted.whole for counted in self._counted())
 
     @property
     def part(self) -> int:
-        return sum(one.part for one in self._counted())
+        return sum(counted.part for counted in self._counted())
 
     def seconds_until_below(self, limit: int) -> float:
         """Return the seconds until `part` falls below `limit` if no event is added."""
         left = self.part
         if left < limit:
             return 0.0
-        for one in sorted(self._counted(), key=lambda one: one.number):
-            left -= one.part
+        for counted in sorted(self._counted(), key=lambda bucket: bucket.number):
+            left -= counted.part
             if left < limit:
-                return max(0.0, (one.number + SLICES + 1) * self.slice_seconds - self.at)
+                return max(0.0, (counted.number + SLICES + 1) * self.slice_seconds - self.at)
         return self.seconds + self.slice_seconds
 
     def _counted(self) -> list[Slice]:
         now = math.floor(self.at / self.slice_seconds)
         # A slice in the future is left over from before the clock was set back.
-        return [one for one in self.slices if now - SLICES <= one.number <= now]
+        return [counted for counted in self.slices if now - SLICES <= counted.number <= now]

@@ -161,8 +161,8 @@ def _recurring(calendar: Calendar, zone: tzinfo, after: datetime) -> Iterator[da
         local = _local(after, zone)
         change: datetime | None = None
         # A stretch includes the instant at which it begins.
-        for one in calendar(local - _SECOND if is_change else local):
-            instant = (one - offset).replace(tzinfo=UTC)
+        for candidate in calendar(local - _SECOND if is_change else local):
+            instant = (candidate - offset).replace(tzinfo=UTC)
             change = _first_change(zone, after, instant)
             if change is not None:
                 break

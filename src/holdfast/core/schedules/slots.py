@@ -85,21 +85,21 @@ class SlotDecisions:
 REPLACED = "A newer slot replaced it before it started."
 
 
-def judge(due: Due, standing: ScheduleState, now: datetime) -> SlotDecisions:
+def judge(due: Due, schedule_state: ScheduleState, now: datetime) -> SlotDecisions:
     """Decide about the due slots, and release a waiting slot if its turn has come."""
-    if standing.paused is not None:
-        verdicts = _alike(due, due.newest, SlotState.SKIPPED, Cause.PAUSED, standing.paused)
+    if schedule_state.paused is not None:
+        verdicts = _alike(due, due.newest, SlotState.SKIPPED, Cause.PAUSED, schedule_state.paused)
         return SlotDecisions(verdicts=tuple(verdicts))
-    chosen = _caught_up(due, standing.missed, now)
+    chosen = _caught_up(due, schedule_state.missed, now)
     left = due.newest[: len(due.newest) - len(chosen)]
-    verdicts = _alike(due, left, SlotState.MISSED, Cause.NO_SCHEDULER, _why_missed(standing.missed, chosen))
-    if chosen and _gives_way(standing):
-        return _replace(verdicts, chosen, standing, now)
-    released = standing.waiting[0] if standing.waiting and standing.busy_with is None else None
-    waiting = len(standing.waiting) - (released is not None)
-    busy_with = "the slot before it" if released is not None else standing.busy_with
+    verdicts = _alike(due, left, SlotState.MISSED, Cause.NO_SCHEDULER, _why_missed(schedule_state.missed, chosen))
+    if chosen and _gives_way(schedule_state):
+        return _replace(verdicts, chosen, schedule_state, now)
+    released = schedule_state.waiting[0] if schedule_state.waiting and schedule_state.busy_with is None else None
+    waiting = len(schedule_state.waiting) - (released is not None)
+    busy_with = "the slot before it" if released is not None else schedule_state.busy_with
     for slot in chosen:
-        verdict = _place(slot, standing, busy_with, waiting, now)
+        verdict = _decide_slot(slot, schedule_state, busy_with, waiting, now)
         verdicts.append(verdict)
         if verdict.state is SlotState.WAITING:
             waiting += 1
@@ -108,10 +108,10 @@ def judge(due: Due, standing: ScheduleState, now: datetime) -> SlotDecisions:
     return SlotDecisions(verdicts=tuple(verdicts), released=released)
 
 
-def decide_manual_slot(moment: datetime, standing: ScheduleState, reason: str) -> SlotDecisions:
+def decide_manual_slot(moment: datetime, schedule_state: ScheduleState, reason: str) -> SlotDecisions:
     """Decide about a firing that a person requests. A pause does not delay it; the previous firing does."""
     due = Due(older=None, newest=(moment,), upcoming=None)
-    judged = judge(due, replace(standing, paused=None), moment)
+    judged = judge(due, replace(schedule_state, paused=None), moment)
     [verdict] = judged.verdicts
     if verdict.state is SlotState.FIRED:
         verdict = replace(verdict, cause=Cause.BY_HAND, reason=reason)
@@ -130,15 +130,17 @@ def _caught_up(due: Due, missed: Missed, now: datetime) -> tuple[datetime, ...]:
             return on_time
 
 
-def _gives_way(standing: ScheduleState) -> bool:
+def _gives_way(schedule_state: ScheduleState) -> bool:
     """Return whether the newest of several slots fires.
 
     With the overlap policy skip and nothing in its way, the newest slot is as good as the first and more recent, unless
     the schedule wants every missed slot.
     """
-    if standing.overlap is Overlap.SKIP:
-        return standing.missed is not Missed.ALL and standing.busy_with is None and not standing.waiting
-    return standing.overlap is Overlap.REPLACE
+    if schedule_state.overlap is Overlap.SKIP:
+        return (
+            schedule_state.missed is not Missed.ALL and schedule_state.busy_with is None and not schedule_state.waiting
+        )
+    return schedule_state.overlap is Overlap.REPLACE
 
 
 def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:
@@ -152,26 +154,28 @@ def _why_missed(missed: Missed, chosen: Sequence[datetime]) -> str:
 
 
 def _replace(
-    verdicts: list[SlotDecision], chosen: Sequence[datetime], standing: ScheduleState, now: datetime
+    verdicts: list[SlotDecision], chosen: Sequence[datetime], schedule_state: ScheduleState, now: datetime
 ) -> SlotDecisions:
     """Let the newest slot replace all before it; it starts when the running firing has ended."""
     *older, last = chosen
     verdicts += [_verdict(slot, SlotState.SKIPPED, Cause.REPLACED, REPLACED) for slot in older]
-    verdicts.append(_place(last, standing, standing.busy_with, 0, now))
-    return SlotDecisions(verdicts=tuple(verdicts), dropped=standing.waiting)
+    verdicts.append(_decide_slot(last, schedule_state, schedule_state.busy_with, 0, now))
+    return SlotDecisions(verdicts=tuple(verdicts), dropped=schedule_state.waiting)
 
 
-def _place(slot: datetime, standing: ScheduleState, busy_with: str | None, waiting: int, now: datetime) -> SlotDecision:
+def _decide_slot(
+    slot: datetime, schedule_state: ScheduleState, busy_with: str | None, waiting: int, now: datetime
+) -> SlotDecision:
     """Decide about a slot that may fire as far as its time is concerned."""
-    if standing.overlap is Overlap.ALLOW or (busy_with is None and not waiting):
+    if schedule_state.overlap is Overlap.ALLOW or (busy_with is None and not waiting):
         late = _lateness(slot, now)
         if late <= LATE_SECONDS:
             return _verdict(slot, SlotState.FIRED, Cause.ON_TIME, "")
         return _verdict(slot, SlotState.FIRED, Cause.LATE, f"Fired {human(late)} late: no scheduler ran at the time.")
-    because = f"The previous firing ({busy_with}) is not over" if busy_with else "Earlier slots wait"
-    if standing.overlap is Overlap.SKIP:
+    because = f"The previous firing ({busy_with}) is not over" if busy_with else "Earlier slots are waiting"
+    if schedule_state.overlap is Overlap.SKIP:
         return _verdict(slot, SlotState.SKIPPED, Cause.OVERLAP, f"{because}.")
-    if standing.overlap is Overlap.QUEUE and waiting >= standing.max_waiting:
+    if schedule_state.overlap is Overlap.QUEUE and waiting >= schedule_state.max_waiting:
         full = f"{count_of(waiting, 'slot')} {'waits' if waiting == 1 else 'wait'} already, which is the most allowed."
         return _verdict(slot, SlotState.SKIPPED, Cause.WAITING_FULL, full)
     return _verdict(slot, SlotState.WAITING, Cause.OVERLAP, f"{because}.")

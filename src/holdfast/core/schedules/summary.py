@@ -73,7 +73,7 @@ def _last(facts: ScheduleFacts) -> str:
         return "has not fired yet"
     match facts.last_outcome:
         case None:
-            return "the last firing is forgotten"
+            return "the last firing is no longer on record"
         case "completed" | "failed":
             return f"the last firing {facts.last_outcome}"
         case "canceled":

@@ -165,9 +165,9 @@ def _retry_after_of(error: BaseException, now: datetime | None) -> timedelta | N
         return requested_delay(own, sent_at=now)
     for holder in (error, read(error, "response")):
         headers = read(holder, "headers")
-        if (asked := _header(headers, "Retry-After")) is not None:
+        if (delay := _header(headers, "Retry-After")) is not None:
             sent_at = http_date(_header(headers, "Date"))
-            return requested_delay(asked, sent_at=sent_at or now)
+            return requested_delay(delay, sent_at=sent_at or now)
     return None
 
 

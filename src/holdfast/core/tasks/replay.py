@@ -95,7 +95,9 @@ def _compare_failed(recorded: Recorded, failure: Failure | None) -> ReplayCompar
     if place == now:
         where = f" at {place}" if place else ""
         return ReplayComparison(likeness=ReplayMatch.SAME_FAILURE, sentence=f"{then}{where}; so did the replay.")
-    sentence = f"{then} at {place or 'an unknown place'}; the replay failed alike at {now or 'an unknown place'}."
+    sentence = (
+        f"{then} at {place or 'an unknown place'}; the replay failed the same way at {now or 'an unknown place'}."
+    )
     return ReplayComparison(likeness=ReplayMatch.OTHER_LINE, sentence=sentence)
 
 

@@ -152,11 +152,11 @@ def _delay_seconds(
 
     Jitter never shortens a requested delay.
     """
-    asked = None if failure.retry_after is None else failure.retry_after.total_seconds()
-    asked = None if asked is None else min(max(asked, 0.0), DELAY_SECONDS_MAX)
-    if asked is not None and found.reason == RetryReason.REQUESTED:
-        return asked
-    return max(asked or 0.0, _backoff(policy, budget, jitter=jitter))
+    requested_seconds = None if failure.retry_after is None else failure.retry_after.total_seconds()
+    requested_seconds = None if requested_seconds is None else min(max(requested_seconds, 0.0), DELAY_SECONDS_MAX)
+    if requested_seconds is not None and found.reason == RetryReason.REQUESTED:
+        return requested_seconds
+    return max(requested_seconds or 0.0, _backoff(policy, budget, jitter=jitter))
 
 
 def _backoff(policy: RetryPolicy, budget: _Budget, *, jitter: float) -> float:

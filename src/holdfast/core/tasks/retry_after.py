@@ -15,16 +15,16 @@ _DATE = re.compile(
 )
 
 
-def requested_delay(asked: Any, *, sent_at: datetime | None) -> timedelta | None:
+def requested_delay(value: Any, *, sent_at: datetime | None) -> timedelta | None:
     """Read a requested delay; None if it is neither a duration nor a date, or the start time is unknown.
 
     The sender's own date is the best start, because an error of the local clock does not change the difference.
     """
-    if (until := asked if isinstance(asked, datetime) else http_date(asked)) is not None:
+    if (until := value if isinstance(value, datetime) else http_date(value)) is not None:
         is_known = sent_at is not None and until.tzinfo is not None
         return max(timedelta(), until - sent_at) if is_known and sent_at is not None else None
     try:
-        return timedelta(seconds=seconds_of(asked))
+        return timedelta(seconds=seconds_of(value))
     except Invalid:
         return None
 

@@ -99,14 +99,14 @@ def short_of(takes: Sequence[Take], taken: Mapping[Row, int]) -> set[Row]:
     A take continues into the next row where its own ends. So the counts are first compared per lane and priority: where
     those sum up, no row is short.
     """
-    asked: Counter[Row] = Counter()
+    requested: Counter[Row] = Counter()
     lacking: Counter[tuple[int, int]] = Counter()
     for take in takes:
-        asked[take.row] += take.count
+        requested[take.row] += take.count
         lacking[take.row[:2]] += take.count
     for row, count in taken.items():
         lacking[row[:2]] -= count
-    return {row for row, count in asked.items() if lacking[row[:2]] > 0 and taken.get(row, 0) < count}
+    return {row for row, count in requested.items() if lacking[row[:2]] > 0 and taken.get(row, 0) < count}
 
 
 def _best(heads: Sequence[LaneHead]) -> list[list[LaneHead]]:

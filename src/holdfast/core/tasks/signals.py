@@ -36,7 +36,7 @@ class Retry(Exception):
             self.message = f"{first} {message}".strip()
 
     def __str__(self) -> str:
-        return self.message or "The action asked for a retry."
+        return self.message or "The action requested a retry."
 
 
 class Fatal(Exception):

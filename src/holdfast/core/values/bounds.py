@@ -77,7 +77,7 @@ def valid_key(key: object) -> str:
     """Accept an idempotency key: 1 to 256 printable characters, not only spaces."""
     if not isinstance(key, str) or not key.strip() or not key.isprintable() or len(key) > KEY_CHARACTERS_MAX:
         limit = f"1 to {KEY_CHARACTERS_MAX} printable characters, not blank"
-        raise _refusal("invalid_key", "key", key, limit, "Use a stable name of the request, such as an order id.")
+        raise _refusal("invalid_key", "key", key, limit, "Use a stable identifier of the request, such as an order id.")
     return key
 
 
@@ -124,9 +124,9 @@ def required_reason(reason: str) -> str:
     """Return the reason; refuse an empty one."""
     if not reason.strip():
         raise Invalid(
-            "A reason is needed: whoever finds this later wants to know why.",
+            "A reason is required, so that the record explains the change.",
             code="reason_required",
-            advice="Say it in `reason`.",
+            advice="Pass it in `reason`.",
         )
     return valid_reason(reason)
 

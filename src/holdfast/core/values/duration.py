@@ -45,7 +45,7 @@ def seconds_of(value: str | int | float | timedelta) -> float:
     else:
         raise _refusal(value, "it must be text, a number of seconds or a timedelta")
     if not 0 <= seconds <= DURATION_SECONDS_MAX:
-        raise _refusal(value, "it must lie between 0 and 100 years")
+        raise _refusal(value, "it must be between 0 and 100 years")
     return seconds
 
 

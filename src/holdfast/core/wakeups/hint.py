@@ -45,15 +45,15 @@ def read_hint(body: str | bytes, sends: int | None = None) -> Hint | None:
     return None if task_id is None else Hint(task_id=task_id, attempt=_attempt(said.get("attempt")), sends=sends)
 
 
-def _task_id(given: Any) -> int | None:
-    if type(given) is str and given.isascii() and given.isdigit() and len(given) <= len(str(ID_MAX)):
-        given = int(given)
-    return given if type(given) is int and 0 < given <= ID_MAX else None
+def _task_id(value: Any) -> int | None:
+    if type(value) is str and value.isascii() and value.isdigit() and len(value) <= len(str(ID_MAX)):
+        value = int(value)
+    return value if type(value) is int and 0 < value <= ID_MAX else None
 
 
-def _attempt(given: Any) -> int:
+def _attempt(value: Any) -> int:
     """Return the attempt. `True`, 2.0 and "2" are not attempts: JSON distinguishes them from 2."""
-    return given if type(given) is int and given > 0 else 1
+    return value if type(value) is int and value > 0 else 1
 
 
 class HintAction(StrEnum):

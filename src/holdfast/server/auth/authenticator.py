@@ -62,15 +62,15 @@ class Authenticator:
 
     async def caller(self, request: Request) -> Caller:
         """Return the caller. Raise `Unauthorized` without valid credentials, `Forbidden` for a signed-in non-member."""
-        given = request.headers.getlist("authorization")
-        if not given:
+        credentials = request.headers.getlist("authorization")
+        if not credentials:
             if (found := developer(request, self._engine.settings)) is not None:
                 return found
-            raise self._unknown("This needs somebody who signed in.")
-        scheme, _, credential = given[0].partition(" ")
+            raise self._unknown("This request requires authentication.")
+        scheme, _, credential = credentials[0].partition(" ")
         credential = credential.strip()
-        if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
-            raise self._unknown("The authorization header is not one bearer token.")
+        if len(credentials) > 1 or scheme.lower() != "bearer" or not 0 < len(credential) <= CREDENTIAL_CHARACTERS_MAX:
+            raise self._unknown("The authorization header must contain one bearer token.")
         address = throttle_key(self.peer(request))
         if credential.startswith(CAPABILITY_PREFIX):
             return await self._attempt(credential, address)
@@ -88,7 +88,7 @@ class Authenticator:
         found = await self.capabilities.unseal(credential)
         if found is None:
             self._tries.spend(address)
-            raise self._unknown("The capability token is not accepted: it is not ours, or has ended.")
+            raise self._unknown("The capability token is not accepted: it is invalid, or its attempt has ended.")
         if found.token_id:
             await self._require_in_use(found.token_id)
         return Caller(
@@ -151,9 +151,9 @@ class Authenticator:
             raise self._unknown("The token is not accepted.")
         person = await self._id_tokens.read(credential)
         if (membership := await find_membership(database, person)) is None:
-            log.warning("%r (%r) signed in and is not a member", person.actor, person.email or "no address")
+            log.warning("%r (%r) signed in, but is not a member", person.actor, person.email or "no address")
             raise Forbidden(
-                "You signed in, and are not a member here.",
+                "You are signed in, but you are not a member.",
                 code="not_a_member",
                 advice="Ask an administrator for `holdfast member add`.",
             )

@@ -29,9 +29,9 @@ class Caller:
         """Raise `Forbidden` if the caller may act only for another attempt."""
         if self.attempt is not None and self.attempt != (task_id, attempt):
             raise Forbidden(
-                f"This capability token is not of attempt {attempt} of task {task_id}.",
+                f"This capability token does not belong to attempt {attempt} of task {task_id}.",
                 code="wrong_attempt",
-                advice="Use the token that came with the attempt, or a worker's token.",
+                advice="Use the token of this attempt, or a worker's token.",
             )
 
     @property

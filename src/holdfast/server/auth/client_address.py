@@ -14,8 +14,8 @@ def require_safe_address(settings: Settings) -> None:
     exposed = [host for host in hosts_of(settings) if not is_loopback(host)]
     if settings.is_local and exposed:
         raise InvalidSettings(
-            f"ENV is local and the server would listen on {exposed[0]}: anybody who can reach it would be an "
-            "administrator.",
+            f"ENV is local and the server would listen on {exposed[0]}: every client that can reach it would "
+            "be an administrator.",
             code="local_beyond_loopback",
             advice="Bind to 127.0.0.1, or set HOLDFAST_ENV=production.",
         )
@@ -26,9 +26,9 @@ def require_some_identity(settings: Settings, *, has_identity: bool) -> None:
     exposed = [host for host in hosts_of(settings) if not is_loopback(host)]
     if exposed and not has_identity:
         raise InvalidSettings(
-            f"The server would listen on {exposed[0]}, and there is neither a token nor an issuer to sign in with.",
+            f"The server would listen on {exposed[0]}, but there is neither an API token nor an identity provider.",
             code="no_authentication",
-            advice="Make a token (`holdfast token create NAME --role operator`), or name an issuer "
+            advice="Create a token (`holdfast token create NAME --role operator`), or configure an issuer "
             "(HOLDFAST_GOOGLE_CLIENT_IDS or HOLDFAST_OIDC_ISSUER), or bind to 127.0.0.1.",
         )
 

@@ -42,12 +42,12 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
 
 def developer(request: Request, settings: Settings) -> Caller | None:
     """Return the developer who sent the request, if every condition holds."""
-    given = request.headers.getlist(DEV_HEADER)
-    if not settings.is_local or len(given) != 1 or not _NAME.fullmatch(given[0]):
+    users = request.headers.getlist(DEV_HEADER)
+    if not settings.is_local or len(users) != 1 or not _NAME.fullmatch(users[0]):
         return None
     if not (is_loopback(settings.host) and _is_at_home(request)) or _is_forwarded(request) or _is_a_page(request):
         return None
-    return Caller(actor=f"dev:{given[0]}", tenant_id=DEFAULT_TENANT_ID, may=EVERYTHING)
+    return Caller(actor=f"dev:{users[0]}", tenant_id=DEFAULT_TENANT_ID, may=EVERYTHING)
 
 
 def _is_at_home(request: Request) -> bool:

@@ -31,8 +31,8 @@ class IdTokens:
     """Verifies the tokens of the configured providers."""
 
     def __init__(self, providers: Sequence[Provider], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._key_rings = {one.issuer: KeySet(one.keys_url, clock=clock) for one in providers}
-        self._by_spelling = {spelling: one for one in providers for spelling in one.spellings}
+        self._key_rings = {provider.issuer: KeySet(provider.keys_url, clock=clock) for provider in providers}
+        self._by_spelling = {spelling: provider for provider in providers for spelling in provider.spellings}
 
     async def read(self, text: str) -> Person:
         """Return the person who signed in with this token; raise `Unauthorized` or `Forbidden` if it is not valid."""
@@ -44,10 +44,10 @@ class IdTokens:
         issuer = seen["payload"].get("iss")
         provider = self._by_spelling.get(issuer) if isinstance(issuer, str) else None
         if provider is None:
-            raise token_rejected("its issuer is not one of ours")
+            raise token_rejected("its issuer is not configured")
         key = await self._key_rings[provider.issuer].find(kid, algorithm)
         if key is None:
-            raise token_rejected("it names no key of ours")
+            raise token_rejected("it names no known key")
         return judged(_verified(text, key, algorithm, provider), provider)
 
     async def close(self) -> None:

@@ -91,32 +91,32 @@ def fetch_keys(url: str) -> Keys:
         while part := answer.read1(65536):
             body += part
             if len(body) > BODY_BYTES_MAX or time.monotonic() > until:
-                raise ValueError("the answer is too large or too slow")
+                raise ValueError("the response is too large or too slow")
     document = json.loads(body)
-    given = document.get("keys") if isinstance(document, dict) else None
-    if not isinstance(given, list):
-        raise ValueError("the answer is not a set of keys")
-    keys = dict(entry for one in given[:KEYS_MAX] if (entry := _usable(one)) is not None)
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("the response is not a set of keys")
+    keys = dict(entry for key in listed[:KEYS_MAX] if (entry := _usable(key)) is not None)
     if not keys:
         raise ValueError("there is no usable key")
     return keys
 
 
-def _usable(given: Any) -> tuple[tuple[str, str], Any] | None:
+def _usable(listed: Any) -> tuple[tuple[str, str], Any] | None:
     """Return a signing key of an accepted kind, with its id and algorithm."""
-    if not isinstance(given, dict) or not isinstance(kid := given.get("kid"), str):
+    if not isinstance(listed, dict) or not isinstance(kid := listed.get("kid"), str):
         return None
-    match given:
+    match listed:
         case {"kty": "RSA"}:
             algorithm = "RS256"
         case {"kty": "EC", "crv": "P-256"}:
             algorithm = "ES256"
         case _:
             return None
-    if given.get("use", "sig") != "sig" or given.get("alg", algorithm) != algorithm:
+    if listed.get("use", "sig") != "sig" or listed.get("alg", algorithm) != algorithm:
         return None
     try:
-        key = jwt.PyJWK(given, algorithm=algorithm).key
+        key = jwt.PyJWK(listed, algorithm=algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
     return ((kid, algorithm), key) if algorithm == "ES256" or key.key_size >= RSA_BITS_MIN else None

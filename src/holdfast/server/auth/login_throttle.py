@@ -24,13 +24,13 @@ class LoginThrottle:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._patience = TokenBucket()
+        self._bucket = TokenBucket()
         # People and programs have separate limits: a slow identity provider delays no program.
         self._late = {is_person: asyncio.Semaphore(LATE_MAX) for is_person in (False, True)}
 
     def spend(self, address: str) -> None:
         """Count one failed attempt of an address; raise `Unavailable` if it made too many."""
-        wait_seconds = self._patience.spend(address, self._clock())
+        wait_seconds = self._bucket.spend(address, self._clock())
         if wait_seconds:
             raise _too_many(wait_seconds)
 
@@ -42,7 +42,7 @@ class LoginThrottle:
 
         The attempt is taken in advance and refunded: a thousand concurrent checks have no advantage over one by one.
         """
-        wait_seconds = self._patience.spend(address, self._clock())
+        wait_seconds = self._bucket.spend(address, self._clock())
         if wait_seconds:
             async with self._late[is_person]:
                 try:
@@ -56,16 +56,16 @@ class LoginThrottle:
             raise
         except BaseException:
             # A non-member, or a check that could not be completed, is not a guess.
-            self._patience.refund(address, self._clock())
+            self._bucket.refund(address, self._clock())
             raise
         else:
-            self._patience.refund(address, self._clock())
+            self._bucket.refund(address, self._clock())
 
 
 def _too_many(wait_seconds: float) -> Unavailable:
     return Unavailable(
-        "Too many credentials from this address were not accepted.",
+        "Too many failed authentications from this address.",
         code="too_many_attempts",
-        advice="Wait, and use a token that is in use.",
+        advice="Wait, then use a valid token.",
         retry_after_seconds=math.ceil(wait_seconds),
     )

@@ -21,10 +21,10 @@ def providers_of(auth: AuthSettings) -> tuple[Provider, ...]:
         provider(issuer=issuer, audiences=audiences, domains=auth.oidc_hd, keys_url=keys_url)
         for issuer, audiences, keys_url in named
     ]
-    if len({one.issuer for one in found}) < len(found):
+    if len({configured.issuer for configured in found}) < len(found):
         raise InvalidSettings("Google is named twice.", code="oidc_incomplete", advice="Unset HOLDFAST_OIDC_ISSUER.")
-    for one in found:
-        _require_safe(one.keys_url)
+    for configured in found:
+        _require_safe(configured.keys_url)
     return tuple(found)
 
 

@@ -28,9 +28,9 @@ class Proxies:
     networks: tuple[Network, ...] = ()
 
     @classmethod
-    def of(cls, given: Sequence[str]) -> Proxies:
+    def of(cls, entries: Sequence[str]) -> Proxies:
         """Return the proxies that the settings name; raise `InvalidSettings` for an invalid network."""
-        return cls(tuple(_network(one) for one in given))
+        return cls(tuple(_network(entry) for entry in entries))
 
     def peer(self, request: Request) -> str:
         """Return the client's address: the connection's peer or, if that is a trusted proxy, the address it reports."""
@@ -67,7 +67,7 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise InvalidSettings(
-            f"trusted_proxies names {text[:80]!r}, which is no address and no network.",
+            f"trusted_proxies names {text[:80]!r}, which is neither an address nor a network.",
             advice="Write them as 10.0.0.5 or 10.0.0.0/24, separated by commas.",
             setting="http.trusted_proxies",
         ) from None

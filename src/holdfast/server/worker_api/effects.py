@@ -13,19 +13,8 @@ from holdfast.core.values import bounds
 from holdfast.engine.effects.gate import AnswerEffect, OpenEffect
 from holdfast.engine.effects.steps import StoredStep
 from holdfast.errors import Invalid
-from holdfast.protocol.worker import (
-    NOTHING,
-    EffectAnswer,
-    GateAnswer,
-    KeptStep,
-    LeaseProof,
-    NotesAnswer,
-    NotesRequest,
-    Recalled,
-    StepStored,
-    StepView,
-    WantedEffect,
-)
+from holdfast.protocol.effects import EffectAnswer, GateAnswer, KeptStep, Recalled, StepStored, StepView, WantedEffect
+from holdfast.protocol.worker import NOTHING, LeaseProof, NotesAnswer, NotesRequest
 from holdfast.server.endpoint import ApiRequest, reply, worker_call
 from holdfast.server.worker_api.notes import EVENTS_MAX, notes_of
 from holdfast.server.worker_api.reports import ENVELOPE_BYTES, lease_of, plain
@@ -80,7 +69,7 @@ async def recall_steps(request: ApiRequest) -> Response:
     """Return the steps that earlier attempts of this task recorded."""
     body = await request.body(LeaseProof)
     steps = await request.workers.effect_store.recall_steps(lease_of(body))
-    return reply(Recalled([StepView(one.name, one.digest, msgspec.Raw(one.output)) for one in steps]))
+    return reply(Recalled([StepView(step.name, step.digest, msgspec.Raw(step.output)) for step in steps]))
 
 
 async def keep_step(request: ApiRequest) -> Response:
@@ -106,18 +95,18 @@ async def progress(request: ApiRequest) -> Response:
     return reply(NotesAnswer(len(said)))
 
 
-def _digest(given: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
+def _digest(sent_digest: bytes | None, arguments: msgspec.Raw, bytes_max: int) -> bytes:
     """Return the digest of a call's arguments: the given one, or computed as Python workers do."""
-    if given is None:
+    if sent_digest is None:
         return hashlib.sha256(_canonical(arguments, bytes_max)).digest()
-    if len(given) != DIGEST_BYTES:
+    if len(sent_digest) != DIGEST_BYTES:
         raise Invalid("A digest is SHA-256 in base64.", code="invalid_digest", advice="Or send the arguments.")
-    return given
+    return sent_digest
 
 
 def _canonical(arguments: msgspec.Raw, bytes_max: int) -> bytes:
-    given = plain(arguments, bytes_max=bytes_max, what="arguments")
-    return json_codec.canonical(json_codec.decode(given), bytes_max=bytes_max, what="arguments")
+    sent_digest = plain(arguments, bytes_max=bytes_max, what="arguments")
+    return json_codec.canonical(json_codec.decode(sent_digest), bytes_max=bytes_max, what="arguments")
 
 
 ENDPOINTS = (

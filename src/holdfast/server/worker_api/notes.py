@@ -37,4 +37,4 @@ def _note(event: Any) -> tuple[str, dict[str, Any]]:
 def _is_progress(detail: dict[str, Any]) -> bool:
     """Return whether `done` and `total`, where present, are numbers."""
     amounts = [detail[name] for name in ("done", "total") if name in detail]
-    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in amounts)
+    return all(isinstance(amount, int | float) and not isinstance(amount, bool) for amount in amounts)

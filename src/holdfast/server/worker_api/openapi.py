@@ -28,8 +28,8 @@ WHOM = {
 PAGE = """
 ## The worker contract
 
-What workers elsewhere speak; [its rules](remote-workers.md#the-contract) say in which order. The same as a document for
-programs is at `/internal/openapi.json`, where workers are served. Fields beyond these are ignored.
+The HTTP API of remote workers; [its rules](remote-workers.md#the-contract) define the order of calls. The same contract
+is served as an OpenAPI document at `/internal/openapi.json`, on the workers' listener. Unknown fields are ignored.
 """
 
 
@@ -87,9 +87,9 @@ def _section(call: Endpoint) -> str:
     assert call.answers is not None
     lines = [f"### {call.method} {call.path}\n", f"{_summary(call)} {WHOM[call.access]}\n"]
     if call.takes is not None:
-        names = (f"`{one.name}`{'*' if one.required else ''}" for one in msgspec.structs.fields(call.takes))
+        names = (f"`{field.name}`{'*' if field.required else ''}" for field in msgspec.structs.fields(call.takes))
         lines.append(f"Takes {', '.join(names)}.{_note(call, call.takes)}\n")
-    names = (f"`{one.name}`" for one in msgspec.structs.fields(call.answers))
+    names = (f"`{field.name}`" for field in msgspec.structs.fields(call.answers))
     lines.append(f"Answers {', '.join(names)}.{_note(call, call.answers)}\n")
     return "\n".join(lines)
 

@@ -87,17 +87,20 @@ async def register(request: ApiRequest) -> Response:
 
 async def _declare(request: ApiRequest, body: Register, version: str) -> None:
     """Store what the worker's code declares about its actions, after all of it was checked."""
-    if unnamed := {one.action for one in body.declares} - set(body.actions):
-        raise Invalid(f"{min(unnamed)[:80]} is declared and not served.", code="invalid_worker")
+    if unnamed := {declaration.action for declaration in body.declares} - set(body.actions):
+        raise Invalid(f"{min(unnamed)[:80]} is declared, but is not among the worker's actions.", code="invalid_worker")
     await _require_own(request, body)
-    for one in body.declares:
-        limits.valid_priority(one.priority)
-    declared = [(one, _policy(one, request)) for one in body.declares]
-    guards = {one.action: Guards(breaker=Breaker.of(one.breaker), quota=Quota.of(one.quota)) for one in body.declares}
+    for declaration in body.declares:
+        limits.valid_priority(declaration.priority)
+    declared = [(declaration, _policy(declaration, request)) for declaration in body.declares]
+    guards = {
+        declaration.action: Guards(breaker=Breaker.of(declaration.breaker), quota=Quota.of(declaration.quota))
+        for declaration in body.declares
+    }
     engine = request.engine
-    for one, policy in declared:
-        action, queue = limits.valid_action(one.action), limits.valid_queue(one.queue)
-        rules = ActionRules(queue=queue, priority=one.priority, policy=policy)
+    for declaration, policy in declared:
+        action, queue = limits.valid_action(declaration.action), limits.valid_queue(declaration.queue)
+        rules = ActionRules(queue=queue, priority=declaration.priority, policy=policy)
         # A worker that claims over HTTP runs the tasks itself. Launchers are declared by workers with the database.
         await declare_action(engine.catalog, engine.tenant_id, action, rules, version=version, launcher=None)
     if guards:
@@ -109,16 +112,16 @@ async def _require_own(request: ApiRequest, body: Register) -> None:
     allowed = request.caller.queues
     if allowed is None:
         return
-    require_queues(allowed, {one.queue for one in body.declares})
-    for one in body.declares:
-        known = await request.engine.catalog.declared(request.engine.tenant_id, one.action)
+    require_queues(allowed, {declaration.queue for declaration in body.declares})
+    for declaration in body.declares:
+        known = await request.engine.catalog.declared(request.engine.tenant_id, declaration.action)
         require_queues(allowed, () if known is None else (known.queue,))
 
 
 def _policy(declared: DeclaredAction, request: ApiRequest) -> RetryPolicy:
     known = {field.name for field in fields(RetryPolicy)}
     if unknown := declared.policy.keys() - known:
-        raise Invalid(f"A policy has no {min(unknown)[:80]}.", code="invalid_policy")
+        raise Invalid(f"A policy has no field {min(unknown)[:80]}.", code="invalid_policy")
     try:
         return RetryPolicy.from_json({**request.engine.policy_defaults.usual.to_json(), **declared.policy}).validated()
     except (TypeError, ValueError, KeyError, AttributeError) as error:

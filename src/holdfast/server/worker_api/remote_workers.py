@@ -17,12 +17,12 @@ from holdfast.core.identity.access import ANY_WORKER, WorkerRight
 from holdfast.core.values import bounds
 from holdfast.engine.engine import Engine
 from holdfast.engine.launching.attach import attach
-from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled, lock_timeouts_for
+from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled, lock_timeouts_for
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
-from holdfast.engine.lifecycle.tasks.claim import HELD_MAX, held_by, held_task, sees_work
+from holdfast.engine.lifecycle.tasks.claim import held_task, sees_work
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
 from holdfast.engine.lifecycle.tasks.exchange import exchange
-from holdfast.engine.lifecycle.tasks.heartbeat import Beat, Renewals, keep_leases, renew_all, renew_ended
+from holdfast.engine.lifecycle.tasks.heartbeat import Beat, keep_leases, renew_all, renew_ended
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.engine.publish import publish_and_propagate
@@ -31,16 +31,21 @@ from holdfast.protocol.worker import HandedTask, WaitAnswer
 from holdfast.server.worker_api.answers import Exchange, RenewedLease, TakenTasks
 from holdfast.server.worker_api.completed_reports import CompletedReport, Reports
 from holdfast.server.worker_api.effect_calls import RemoteEffects
+from holdfast.server.worker_api.listed_leases import find_unlisted, renew_listed
 from holdfast.server.worker_api.sessions import RemoteWorkerSession, RemoteWorkerSessions, beat_workers
 from holdfast.server.worker_api.task_handout import TaskHandout
 from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, WaitRegistry
 from holdfast.store.database import LOCK_TIMEOUT, Database, Session
-from holdfast.store.session import first
-from holdfast.store.sql.tasks import lease as lease_sql
-from holdfast.store.sql.workers import workers as workers_sql
+from holdfast.store.statements import sql
+
+_REGISTER = sql("register_worker")
+_RETIRE = sql("retire_worker")
+_READ_WORKER = sql("read_worker")
+_BEAT_WORKERS = sql("beat_workers")
+_HEARTBEAT_TASK = sql("heartbeat_task")
 
 CLAIM_MAX = 1_000
-Asking = Callable[[], Awaitable[None]]
+CredentialCheck = Callable[[], Awaitable[None]]
 
 SESSIONS_MAX = 8
 """Sessions for claims and exchanges of one server, in addition to its pool for everything else."""
@@ -70,8 +75,8 @@ class RemoteWorkers:
         )
 
     async def __aenter__(self) -> RemoteWorkers:
-        database, patience = self._engine.database, lock_timeouts_for(self._lease_seconds)
-        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
+        database, lock_timeouts = self._engine.database, lock_timeouts_for(self._lease_seconds)
+        self._busy = database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=lock_timeouts)
         return self
 
     async def __aexit__(
@@ -142,7 +147,7 @@ class RemoteWorkers:
             row = await lease_sql.heartbeat_task(session, task_id, attempt, lease_token, self._lease_seconds)
             if row is None:
                 raise LeaseLost(
-                    f"Attempt {attempt} of task {task_id} does not hold the lease any more.",
+                    f"Attempt {attempt} of task {task_id} no longer holds the lease.",
                     advice="Stop the work; its result would be refused.",
                     task_id=str(task_id),
                 )
@@ -169,8 +174,8 @@ class RemoteWorkers:
             kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
             worker = first(await workers_sql.beat_workers(session, [worker_id], health))
         if worker is not None:
-            self.worker_sessions.told(worker_id, worker.state)
-            if worker.state != "active":
+            self.worker_sessions.note_state(worker_id, worker["state"])
+            if worker["state"] != "active":
                 self.wait_registry.end_waits([worker_id])
         return Beat(
             renewed=found.renewed,
@@ -193,7 +198,7 @@ class RemoteWorkers:
             [refusal] = settled.refused
             raise LeaseLost(
                 f"Attempt {done.attempt} of task {done.task_id} was not accepted: {refusal.winner}.",
-                advice="Another attempt decides; drop this result.",
+                advice="Another attempt decides the result; discard this one.",
                 task_id=str(done.task_id),
                 winner=refusal.winner,
             )
@@ -220,16 +225,16 @@ class RemoteWorkers:
         wait_seconds: float = 0.0,
         with_lease_ends: bool | None = None,
         right: WorkerRight = ANY_WORKER,
-        is_welcome: Asking | None = None,
+        check_credentials: CredentialCheck | None = None,
     ) -> Exchange:
         """Settle, renew and claim in one call.
 
         Tasks that the worker has leased and did not name are returned again, because the response with them was lost: a
         worker that names its tasks has only one such call under way. With `held` None nothing is renewed, and only
         leases that `known` (all its tokens) does not contain are searched for. While there is nothing to return, the
-        response waits up to `wait_seconds`; `is_welcome` raises if the caller's credentials became invalid meanwhile.
-        `right` names the only queues its caller may serve; other queues raise `Forbidden`. A draining worker gets no
-        tasks.
+        response waits up to `wait_seconds`; `check_credentials` raises if the caller's credentials became invalid
+        meanwhile. `right` names the only queues its caller may serve; other queues raise `Forbidden`. A draining worker
+        gets no tasks.
         """
         until = time.monotonic() + wait_seconds
         if wait_seconds > 0:
@@ -240,15 +245,25 @@ class RemoteWorkers:
             worker_session = await self.worker_sessions.find(
                 session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not with_lease_ends)
             )
-            answer = await self._renew(session, worker_id, held)
-            unheard = await self._unheard(session, worker_session, held, dones, known)
-            want = (
-                0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unheard))
+            answer = await renew_listed(session, worker_id, held, lease_seconds=self._lease_seconds)
+            unlisted = await find_unlisted(
+                session,
+                self._engine.catalog,
+                worker_session.identity,
+                held,
+                [done.task_id for done in dones],
+                known,
+                lease_seconds=self._lease_seconds,
             )
-            notification_count = worker_session.place.notification_count
-            wants_look = bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.place)
-            taken = await self._take(session, worker_session, dones, want if wants_look else 0)
-            tasks = await self._handing.hand_out(session, [*unheard, *taken.claimed], with_lease_ends=with_lease_ends)
+            want = (
+                0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unlisted))
+            )
+            notification_count = worker_session.wait_group.notification_count
+            claims_now = (
+                bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.wait_group)
+            )
+            taken = await self._take(session, worker_session, dones, want if claims_now else 0)
+            tasks = await self._handing.hand_out(session, [*unlisted, *taken.claimed], with_lease_ends=with_lease_ends)
         await publish_and_propagate(self._engine, taken.settled.notifications)
         answer = msgspec.structs.replace(
             answer,
@@ -260,17 +275,17 @@ class RemoteWorkers:
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
             lanes = await self.wait_registry.wait(
-                worker_session.place, worker_id, left, notification_count=notification_count
+                worker_session.wait_group, worker_id, left, notification_count=notification_count
             )
             if lanes is None:
                 break
             if lanes is STOPPED:
-                answer = await self._renew_anew(answer, worker_id, held)
+                answer = await self._renew_again(answer, worker_id, held)
                 continue
-            notification_count = worker_session.place.notification_count
-            if is_welcome is not None:
-                await self._ask_again(is_welcome, worker_session, lanes)
-            found = await self._look(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
+            notification_count = worker_session.wait_group.notification_count
+            if check_credentials is not None:
+                await self._check_credentials(check_credentials, worker_session, lanes)
+            found = await self._claim_woken(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
             if found is None:
                 break
             tasks, may_have_more = found
@@ -292,66 +307,32 @@ class RemoteWorkers:
         await self.wait_registry.open()
         async with self._busy.session() as session:
             worker_session = await self.worker_sessions.find(session, worker_id, queues, right, is_brief=True)
-            notification_count = worker_session.place.notification_count
+            notification_count = worker_session.wait_group.notification_count
             if worker_session.is_draining and takes_work:
                 return WaitAnswer(work=False, draining=True)
-            has_look = takes_work and not self.wait_registry.is_known_empty(worker_session.place)
-            if has_look and await sees_work(session, worker_session.identity):
+            may_see_work = takes_work and not self.wait_registry.is_known_empty(worker_session.wait_group)
+            if may_see_work and await sees_work(session, worker_session.identity):
                 return WaitAnswer(work=True)
         if not takes_work:
             lanes = await self.wait_registry.wait(None, worker_id, wait_seconds, notification_count=notification_count)
             return WaitAnswer(work=False, draining=worker_session.is_draining, stop=lanes is STOPPED)
-        self.wait_registry.looked(worker_session.place, notification_count, is_more=False)
+        self.wait_registry.looked(worker_session.wait_group, notification_count, is_more=False)
         lanes = await self.wait_registry.wait(
-            worker_session.place, worker_id, wait_seconds, notification_count=notification_count
+            worker_session.wait_group, worker_id, wait_seconds, notification_count=notification_count
         )
         if lanes is STOPPED:
             return WaitAnswer(work=False, draining=worker_session.is_draining, stop=True)
         if lanes is not None and worker_session.is_draining:
-            self.wait_registry.wake_next(worker_session.place, lanes)
+            self.wait_registry.wake_next(worker_session.wait_group, lanes)
         return WaitAnswer(
             work=lanes is not None and not worker_session.is_draining, draining=worker_session.is_draining
         )
 
-    async def _renew(self, session: Session, worker_id: int, held: Sequence[int] | None) -> Exchange:
-        nothing = Exchange(
-            tasks=[], accepted=0, refused=[], lost=[], canceled=[], is_draining=False, may_have_more=False
-        )
-        if not held:
-            return nothing
-        found = Renewals.of(await lease_sql.renew_held(session, worker_id, list(held), self._lease_seconds))
-        return msgspec.structs.replace(
-            nothing,
-            lost=[task_id for task_id in held if task_id not in found.renewed | found.busy],
-            canceled=list(found.canceled),
-            busy=list(found.busy),
-        )
-
-    async def _renew_anew(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
+    async def _renew_again(self, answer: Exchange, worker_id: int, held: Sequence[int] | None) -> Exchange:
         """Renew again, because an attempt of a waiting worker was asked to stop; the result says which."""
         async with self._busy.session() as session:
-            found = await self._renew(session, worker_id, held)
+            found = await renew_listed(session, worker_id, held, lease_seconds=self._lease_seconds)
         return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
-
-    async def _unheard(
-        self,
-        session: Session,
-        worker_session: RemoteWorkerSession,
-        held: Sequence[int] | None,
-        dones: Sequence[CompletedReport],
-        known: Sequence[tuple[int, UUID]] | None,
-    ) -> list[Claimed]:
-        """Return leased tasks that the worker does not know of."""
-        identity = worker_session.identity
-        if known is not None:
-            found = await held_by(session, identity, known)
-        elif held is not None:
-            named = [*held, *(done.task_id for done in dones)]
-            rows = await lease_sql.held_unnamed(session, identity.worker_id, named, self._lease_seconds, HELD_MAX)
-            found = [Claimed(*row) for row in rows]
-        else:
-            return []
-        return await with_inputs(session, self._engine.catalog, found)
 
     async def _take(
         self,
@@ -364,7 +345,7 @@ class RemoteWorkers:
     ) -> TakenTasks:
         if not dones and not want:
             return TakenTasks([], NOTHING_SETTLED, may_have_more=False)
-        notification_count = worker_session.place.notification_count
+        notification_count = worker_session.wait_group.notification_count
         reports = await self._reports.of(session, dones)
         with worker_session.claiming() as claimer:
             if lanes is not None:
@@ -374,22 +355,24 @@ class RemoteWorkers:
         self._engine.failures.publish_all(self._engine.catalog, reports, done.settled.refused)
         if want:
             self.wait_registry.looked(
-                worker_session.place,
+                worker_session.wait_group,
                 notification_count,
                 is_more=bool(done.claimed) and may_have_more,
                 has_missed=claimer.has_missed,
             )
         return TakenTasks(done.claimed, done.settled, may_have_more)
 
-    async def _ask_again(self, is_welcome: Asking, worker_session: RemoteWorkerSession, lanes: Lanes) -> None:
+    async def _check_credentials(
+        self, check: CredentialCheck, worker_session: RemoteWorkerSession, lanes: Lanes
+    ) -> None:
         """Check the credentials of a waiting worker before it claims; if they are invalid, wake the next worker."""
         try:
-            await is_welcome()
+            await check()
         except BaseException:
-            self.wait_registry.wake_next(worker_session.place, lanes)
+            self.wait_registry.wake_next(worker_session.wait_group, lanes)
             raise
 
-    async def _look(
+    async def _claim_woken(
         self, worker_id: int, worker_session: RemoteWorkerSession, want: int, lanes: Lanes, *, with_lease_ends: bool
     ) -> tuple[list[HandedTask], bool] | None:
         """Claim again for a waiting worker that was woken. Return its tasks, and whether there may be more.
@@ -399,7 +382,7 @@ class RemoteWorkers:
         async with self._busy.session() as session:
             taken = await self._take(session, worker_session, (), want, lanes=lanes)
             if not taken.claimed and not await self.worker_sessions.may_claim(session, worker_id, worker_session):
-                self.wait_registry.wake_next(worker_session.place, lanes)
+                self.wait_registry.wake_next(worker_session.wait_group, lanes)
                 return None
             return await self._handing.hand_out(
                 session, taken.claimed, with_lease_ends=with_lease_ends
@@ -409,4 +392,4 @@ class RemoteWorkers:
         """Record heartbeats of the workers waiting here, and note which of them drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
         self.worker_sessions.hear(worker_ids, states)
-        self.wait_registry.end_waits(one for one in worker_ids if states.get(one) != "active")
+        self.wait_registry.end_waits(worker_id for worker_id in worker_ids if states.get(worker_id) != "active")

@@ -29,7 +29,7 @@ def worker_number(worker_id: Id) -> int:
         raise Conflict(
             f"Worker {text[:80]!r} is not registered.",
             code="worker_not_registered",
-            advice="Register (POST /internal/workers) and use the id it answers.",
+            advice="Register (POST /internal/workers) and use the returned id.",
             reason="unknown_worker",
         )
     return int(text)
@@ -69,15 +69,15 @@ def done_of(body: Completion, bytes_max: int) -> CompletedReport:
 
 def plain(raw: msgspec.Raw, *, bytes_max: int, what: str) -> bytes:
     """Normalize a client's JSON for storage: validated, without whitespace."""
-    given = bytes(raw)
-    if given == b"null":
-        return given
+    encoded = bytes(raw)
+    if encoded == b"null":
+        return encoded
     try:
-        return json_codec.encode(json_codec.decode(given), bytes_max=bytes_max, what=what)
+        return json_codec.encode(json_codec.decode(encoded), bytes_max=bytes_max, what=what)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The {what} cannot be used: {error}.", code="invalid_body") from error
     except RecursionError:
-        raise Invalid(f"The {what} is nested too deep.", code="payload_too_deep") from None
+        raise Invalid(f"The {what} is nested too deeply.", code="payload_too_deep") from None
 
 
 def _outcome(body: Completion, bytes_max: int) -> Outcome:
@@ -96,12 +96,14 @@ def _outcome(body: Completion, bytes_max: int) -> Outcome:
             return Released()
 
 
-def _failure(given: ReportedFailure | None, code: str) -> Failure:
+def _failure(encoded: ReportedFailure | None, code: str) -> Failure:
     """Convert a reported failure, with `code` as the default code."""
-    error = given or ReportedFailure(message="The worker gave no reason.")
+    error = encoded or ReportedFailure(message="The worker gave no reason.")
     seconds = error.retry_after_seconds
     if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= 10 * 365 * 86400):
-        raise Invalid("retry_after_seconds must be a time that can be waited for.", code="invalid_retry_after")
+        raise Invalid(
+            "retry_after_seconds must be a finite number of seconds, not negative.", code="invalid_retry_after"
+        )
     return Failure(
         code=code if error.code in (None, "", FAILED_CODE) else error.code,
         message=error.message or "",

@@ -60,7 +60,7 @@ async def claim(request: ApiRequest) -> Response:
         wait_seconds=seconds,
         with_lease_ends=True,
         right=right,
-        is_welcome=request.require_valid_credentials,
+        check_credentials=request.require_valid_credentials,
     )
     done = await (until_disconnect(request, taking) if seconds else taking)
     tasks = await _with_capabilities(request, done.tasks)
@@ -150,18 +150,18 @@ async def exchange(request: ApiRequest) -> Response:
         held=_numbers(body.held),
         known=None if body.known is None else _known(body),
         right=request.caller.worker_right,
-        dones=[done_of(one, bytes_max) for one in body.completions],
+        dones=[done_of(completion, bytes_max) for completion in body.completions],
         queues=body.queues,
         limit=_limit(body.limit, lowest=0),
         wait_seconds=seconds,
-        is_welcome=request.require_valid_credentials,
+        check_credentials=request.require_valid_credentials,
     )
     done = await (until_disconnect(request, doing) if seconds else doing)
     return reply(
         ExchangeAnswer(
             tasks=await _with_capabilities(request, done.tasks),
             accepted=done.accepted,
-            refused=[Refused(str(one.task_id), one.attempt, one.winner) for one in done.refused],
+            refused=[Refused(str(refusal.task_id), refusal.attempt, refusal.winner) for refusal in done.refused],
             lost=[str(task_id) for task_id in done.lost],
             canceled=[str(task_id) for task_id in done.canceled],
             busy=[str(task_id) for task_id in done.busy],
@@ -193,7 +193,7 @@ def _numbers(held: Sequence[Id] | None) -> list[int] | None:
 def _known(body: Batch) -> list[tuple[int, Any]]:
     known = body.known or []
     if len(known) != len(body.known_tasks):
-        raise Invalid("Every known token goes with its task in known_tasks.", code="invalid_batch")
+        raise Invalid("Every token in known needs its task in known_tasks.", code="invalid_batch")
     return [(bounds.task_number(task_id), token) for task_id, token in zip(body.known_tasks, known, strict=True)]
 
 

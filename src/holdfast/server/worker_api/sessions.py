@@ -31,7 +31,7 @@ class RemoteWorkerSession:
 
     identity: WorkerIdentity
     slots: int
-    place: WaitGroup
+    wait_group: WaitGroup
     queues: Sequence[str] | None
     token_id: str = ""
     is_draining: bool = False
@@ -124,12 +124,12 @@ class RemoteWorkerSessions:
         identity = WorkerIdentity(
             worker_id=worker_id, actions=row.actions, queues=served, lease_seconds=self._lease_seconds
         )
-        place = self._wait_registry.place(self._tenant_id, identity)
+        wait_group = self._wait_registry.group(self._tenant_id, identity)
         return RemoteWorkerSession(
-            identity=identity, slots=row.slots, place=place, queues=row.queues, token_id=row.token_id
+            identity=identity, slots=row["slots"], wait_group=wait_group, queues=row["queues"], token_id=row["token_id"]
         )
 
-    def told(self, worker_id: int, state: str) -> None:
+    def note_state(self, worker_id: int, state: str) -> None:
         """Record the state that a worker was sent, because it acts on it at once."""
         if (worker_session := self._known.get((worker_id, None))) is not None:
             worker_session.is_draining = state == "draining"

@@ -37,32 +37,32 @@ class TaskHandout:
         """Return claimed tasks in wire format. A node whose input cannot be built is settled as failed instead."""
         if not claimed:
             return []
-        faulty = [one for one in claimed if one.fault is not None]
+        faulty = [task for task in claimed if task.fault is not None]
         if faulty:
             await self._fail(session, faulty)
-            claimed = [one for one in claimed if one.fault is None]
+            claimed = [task for task in claimed if task.fault is None]
         catalog = self._engine.catalog
-        await catalog.learn({one.lane_id for one in claimed}, {one.policy_id for one in claimed}, session=session)
+        await catalog.learn({task.lane_id for task in claimed}, {task.policy_id for task in claimed}, session=session)
         # One claim has one token for all its tasks, and few lanes and policies.
-        tokens = {token: str(token) for token in {one.lease_token for one in claimed}}
+        tokens = {token: str(token) for token in {task.lease_token for task in claimed}}
         terms = {
             (lane_id, policy_id): (catalog.lane(lane_id), catalog.policy(policy_id))
-            for lane_id, policy_id in {(one.lane_id, one.policy_id) for one in claimed}
+            for lane_id, policy_id in {(task.lane_id, task.policy_id) for task in claimed}
         }
         ends: dict[int, datetime | None] = (
-            {row[0]: row[1] for row in await lease_sql.lease_ends(session, [one.task_id for one in claimed])}
+            {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [task.task_id for task in claimed])}
             if with_lease_ends
-            else dict.fromkeys(one.task_id for one in claimed)
+            else dict.fromkeys(task.task_id for task in claimed)
         )
         return [
-            _handed(one, *terms[one.lane_id, one.policy_id], tokens[one.lease_token], ends[one.task_id])
-            for one in claimed
-            if one.task_id in ends
+            _handed(task, *terms[task.lane_id, task.policy_id], tokens[task.lease_token], ends[task.task_id])
+            for task in claimed
+            if task.task_id in ends
         ]
 
     async def _fail(self, session: Session, faulty: Sequence[Claimed]) -> None:
-        await self._engine.catalog.learn((), {one.policy_id for one in faulty}, session=session)
-        reports = [report_of(one, Failed(one.fault)) for one in faulty if one.fault is not None]
+        await self._engine.catalog.learn((), {task.policy_id for task in faulty}, session=session)
+        reports = [report_of(task, Failed(task.fault)) for task in faulty if task.fault is not None]
         settled = await settle_together(session, self._engine.catalog, reports)
         self._engine.notifier.notify(lanes=settled.notifications.lanes, done=settled.notifications.awaited)
 

@@ -27,8 +27,8 @@ class TenantWorkers:
         )
 
     async def __aenter__(self) -> TenantWorkers:
-        patience = lock_timeouts_for(self._engine.settings.worker.lease_seconds)
-        self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=patience)
+        lock_timeouts = lock_timeouts_for(self._engine.settings.worker.lease_seconds)
+        self._busy = self._engine.database.apart(sessions_max=SESSIONS_MAX, repeats_itself=True, patience=lock_timeouts)
         return self
 
     async def __aexit__(
@@ -40,17 +40,17 @@ class TenantWorkers:
 
     def of(self, tenant_id: int) -> RemoteWorkers:
         """Return the contract for one tenant, isolated from the others."""
-        if (crew := self._tenant_workers.pop(tenant_id, None)) is None:
+        if (workers := self._tenant_workers.pop(tenant_id, None)) is None:
             busy = TenantDatabase(self._busy, tenant_id)
-            crew = RemoteWorkers(self._engine.of(tenant_id), wait_registry=self.wait_registry, busy=busy)
-        self._tenant_workers[tenant_id] = crew
+            workers = RemoteWorkers(self._engine.of(tenant_id), wait_registry=self.wait_registry, busy=busy)
+        self._tenant_workers[tenant_id] = workers
         while len(self._tenant_workers) > TENANTS_MAX:
             self._tenant_workers.popitem(last=False)
-        return crew
+        return workers
 
     async def _alive(self, worker_ids: Sequence[int]) -> None:
         """Record heartbeats of the workers waiting here, and note in their sessions which drain or are gone."""
         states = await beat_workers(self._engine.database, worker_ids)
-        for crew in self._tenant_workers.values():
-            crew.worker_sessions.hear(worker_ids, states)
-        self.wait_registry.end_waits(one for one in worker_ids if states.get(one) != "active")
+        for workers in self._tenant_workers.values():
+            workers.worker_sessions.hear(worker_ids, states)
+        self.wait_registry.end_waits(worker_id for worker_id in worker_ids if states.get(worker_id) != "active")

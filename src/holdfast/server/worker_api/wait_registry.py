@@ -97,7 +97,7 @@ class WaitRegistry:
         self._poll_seconds = poll_seconds
         self._alive = alive
         # Groups are kept alive by the sessions that use them; a group without sessions is dropped.
-        self._places: WeakValueDictionary[_Kind, WaitGroup] = WeakValueDictionary()
+        self._groups: WeakValueDictionary[_Kind, WaitGroup] = WeakValueDictionary()
         self._here: dict[int, set[asyncio.Future[Lanes | None]]] = {}
         """The open waits of each worker."""
         self._unheard: dict[int, float] = {}
@@ -107,40 +107,40 @@ class WaitRegistry:
         self._starting = asyncio.Lock()
         self._is_closed = False
 
-    def place(self, tenant_id: int, identity: WorkerIdentity) -> WaitGroup:
+    def group(self, tenant_id: int, identity: WorkerIdentity) -> WaitGroup:
         """Return the wait group of this worker's kind."""
         queues = None if identity.queues is None else frozenset(identity.queues)
         key = (tenant_id, frozenset(identity.actions), queues)
-        if (found := self._places.get(key)) is None:
-            found = self._places[key] = WaitGroup(tenant_id, identity)
+        if (found := self._groups.get(key)) is None:
+            found = self._groups[key] = WaitGroup(tenant_id, identity)
         return found
 
-    def looked(self, place: WaitGroup, notification_count: int, *, is_more: bool, has_missed: bool = False) -> None:
+    def looked(self, group: WaitGroup, notification_count: int, *, is_more: bool, has_missed: bool = False) -> None:
         """Record that a worker tried to claim. `notification_count` is the count before its claim.
 
         If other transactions had locked tasks (`has_missed`), schedule another claim: no notification follows when they
         release the locks.
         """
         if not has_missed:
-            place.again_seconds = AGAIN_SECONDS_FIRST
-        elif not place.is_looked_at_again:
-            place.is_looked_at_again = True
-            asyncio.get_running_loop().call_later(place.again_seconds, self._look_again, place)
-            place.again_seconds = min(place.again_seconds * 2, AGAIN_SECONDS_MAX)
+            group.again_seconds = AGAIN_SECONDS_FIRST
+        elif not group.is_looked_at_again:
+            group.is_looked_at_again = True
+            asyncio.get_running_loop().call_later(group.again_seconds, self._look_again, group)
+            group.again_seconds = min(group.again_seconds * 2, AGAIN_SECONDS_MAX)
         if is_more:
-            place.is_empty = False
-            place.call(RUNNERS)
-        elif place.notification_count == notification_count and self._listener is not None:
-            place.is_empty, place.looked_at = True, time.monotonic()
+            group.is_empty = False
+            group.call(RUNNERS)
+        elif group.notification_count == notification_count and self._listener is not None:
+            group.is_empty, group.looked_at = True, time.monotonic()
 
-    def _look_again(self, place: WaitGroup) -> None:
-        place.is_looked_at_again = False
-        self._announce(place, ())
+    def _look_again(self, group: WaitGroup) -> None:
+        group.is_looked_at_again = False
+        self._announce(group, ())
 
-    def wake_next(self, place: WaitGroup, lanes: Lanes) -> None:
+    def wake_next(self, group: WaitGroup, lanes: Lanes) -> None:
         """Wake the next worker, because the woken one cannot claim."""
-        place.is_empty = False
-        place.call(1, lanes)
+        group.is_empty = False
+        group.call(1, lanes)
 
     def end_waits(self, worker_ids: Iterable[int]) -> None:
         """End the waits of these workers, because there is something to report to them."""
@@ -149,12 +149,12 @@ class WaitRegistry:
                 if not turn.done():
                     turn.set_result(None)
 
-    def is_known_empty(self, place: WaitGroup) -> bool:
+    def is_known_empty(self, group: WaitGroup) -> bool:
         """Return whether a claim would find nothing, as far as this process knows."""
-        return place.is_empty and time.monotonic() - place.looked_at < 2 * self._poll_seconds
+        return group.is_empty and time.monotonic() - group.looked_at < 2 * self._poll_seconds
 
     async def wait(
-        self, place: WaitGroup | None, worker_id: int, seconds: float, *, notification_count: int
+        self, group: WaitGroup | None, worker_id: int, seconds: float, *, notification_count: int
     ) -> Lanes | None:
         """Wait to be woken; return the notified lanes, `STOPPED`, or None when the time is over.
 
@@ -166,11 +166,11 @@ class WaitRegistry:
             return None
         if time.monotonic() - self._unheard.pop(worker_id, float("-inf")) < UNHEARD_SECONDS_MAX:
             return STOPPED
-        if place is not None and place.notification_count != notification_count:
+        if group is not None and group.notification_count != notification_count:
             return ()
         turn: asyncio.Future[Lanes | None] = asyncio.get_running_loop().create_future()
-        if place is not None:
-            place.waiting.append(turn)
+        if group is not None:
+            group.waiting.append(turn)
         self._here.setdefault(worker_id, set()).add(turn)
         try:
             async with asyncio.timeout(seconds):
@@ -180,12 +180,12 @@ class WaitRegistry:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.result() is STOPPED:
                 self._unheard[worker_id] = time.monotonic()
-            elif place is not None and turn.done() and not turn.cancelled() and turn.result() is not None:
+            elif group is not None and turn.done() and not turn.cancelled() and turn.result() is not None:
                 # The worker was woken and disconnected at the same moment: wake the next one.
-                place.call(1, turn.result() or ())
+                group.call(1, turn.result() or ())
             raise
         finally:
-            self._leave(place, turn, worker_id)
+            self._leave(group, turn, worker_id)
 
     def _on_stop(self, _turn: int, worker_ids: Sequence[int]) -> None:
         """Wake the workers whose attempts were asked to stop."""
@@ -197,11 +197,11 @@ class WaitRegistry:
             if not turns:
                 self._unheard[worker_id] = now
         if len(self._unheard) > UNHEARD_MAX:
-            self._unheard = {one: at for one, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
+            self._unheard = {item: at for item, at in self._unheard.items() if now - at < UNHEARD_SECONDS_MAX}
 
-    def _leave(self, place: WaitGroup | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
-        if place is not None and turn in place.waiting:
-            place.waiting.remove(turn)
+    def _leave(self, group: WaitGroup | None, turn: asyncio.Future[Lanes | None], worker_id: int) -> None:
+        if group is not None and turn in group.waiting:
+            group.waiting.remove(turn)
         turns = self._here[worker_id]
         turns.discard(turn)
         if not turns:
@@ -210,9 +210,9 @@ class WaitRegistry:
     async def close(self) -> None:
         """End every wait, and stop listening."""
         self._is_closed = True
-        for place in list(self._places.values()):
-            while place.waiting:
-                turn = place.waiting.popleft()
+        for group in list(self._groups.values()):
+            while group.waiting:
+                turn = group.waiting.popleft()
                 if not turn.done():
                     turn.set_result(None)
         for task in tuple(self._tasks):
@@ -243,8 +243,8 @@ class WaitRegistry:
     def _on_notification(self, _turn: int, lanes: Sequence[int]) -> None:
         if not lanes:
             # The listener reconnected: any notification may have been lost.
-            for place in list(self._places.values()):
-                self._announce(place, ())
+            for group in list(self._groups.values()):
+                self._announce(group, ())
             return
         known = [lane for lane in lanes if self._catalog.knows_lane(lane)]
         self._ring(known)
@@ -255,28 +255,28 @@ class WaitRegistry:
         try:
             await self._catalog.learn(lanes, ())
         except ANY_DB_ERROR as error:
-            log.warning("could not read which workers a ring is for, the poll will find it: %s", error)
+            log.warning("could not look up the workers of a notification; the next poll finds the tasks: %s", error)
             return
         self._ring([lane for lane in lanes if self._catalog.knows_lane(lane)])
 
     def _ring(self, lanes: Iterable[int]) -> None:
         named = [(lane, self._catalog.lane(lane)) for lane in lanes]
         if named:
-            for place in list(self._places.values()):
-                if served := tuple(lane_id for lane_id, lane in named if place.serves(lane)):
-                    self._announce(place, served)
+            for group in list(self._groups.values()):
+                if served := tuple(lane_id for lane_id, lane in named if group.serves(lane)):
+                    self._announce(group, served)
 
-    def _announce(self, place: WaitGroup, lanes: Lanes) -> None:
-        place.notification_count += 1
-        place.is_empty = False
-        place.call(RUNNERS, lanes)
+    def _announce(self, group: WaitGroup, lanes: Lanes) -> None:
+        group.notification_count += 1
+        group.is_empty = False
+        group.call(RUNNERS, lanes)
 
     async def _poll(self) -> None:
         """Wake one worker of each group regularly, in case a notification was lost."""
         while True:
             await asyncio.sleep(self._poll_seconds * random.uniform(0.75, 1.25))
-            for place in list(self._places.values()):
-                place.call(1)
+            for group in list(self._groups.values()):
+                group.call(1)
 
     async def _beat(self) -> None:
         while True:

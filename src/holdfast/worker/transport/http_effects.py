@@ -17,18 +17,8 @@ from holdfast.engine.effects.steps import KeepStep, RecallSteps, Steps, StoredSt
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.execution.effect_store import Answer, EffectStore, LeaseRenewed, Renew, Request, StepKept
 from holdfast.execution.notes import Note, log
-from holdfast.protocol.worker import (
-    NOTHING,
-    AttemptNotes,
-    EffectAnswer,
-    GateAnswer,
-    KeptStep,
-    LeaseProof,
-    NotesRequest,
-    Recalled,
-    WantedEffect,
-    WorkerNote,
-)
+from holdfast.protocol.effects import EffectAnswer, GateAnswer, KeptStep, Recalled, WantedEffect
+from holdfast.protocol.worker import NOTHING, AttemptNotes, LeaseProof, NotesRequest, WorkerNote
 from holdfast.worker.transport.http_connection import HttpConnection, Server
 
 T = TypeVar("T")

@@ -98,7 +98,7 @@ class HeldLease(msgspec.Struct, frozen=True):
         return self.claimed.lease_token
 
 
-class Dispatcher:
+class EngineHarness:
     """Calls one engine's functions step by step."""
 
     def __init__(self, engine: Engine) -> None:
@@ -127,7 +127,7 @@ class Dispatcher:
             tags=task.tags,
         )
         bytes_max = self.engine.settings.limits.input_bytes_max
-        encoded = [json_codec.encode(dict(one), bytes_max=bytes_max, what="input") for one in inputs]
+        encoded = [json_codec.encode(dict(task_input), bytes_max=bytes_max, what="input") for task_input in inputs]
         keys = None if task.key is None else [task.key]
         interned = await intern(self.engine.catalog, order)
         if session is None:
@@ -148,7 +148,7 @@ class Dispatcher:
             claimed = await claimer.claim(session, want, now=time.monotonic())
             claimed = await with_inputs(session, self.engine.catalog, claimed)
         self.engine.catalog.guarded |= claimer.guarded
-        return [await self._lease(one, worker) for one in claimed]
+        return [await self._lease(task, worker) for task in claimed]
 
     async def claim_one(self, *, worker: str = "first") -> HeldLease:
         """Claim the next task; raise `NotFound` if there is none to claim."""
@@ -242,10 +242,10 @@ class Dispatcher:
 
     async def request(self, fingerprint: str, *, reason: str = "fixed", actor: str = "test") -> int:
         """Request a retry of a group of dead letters; return how many."""
-        asked = await dead_letter_commands.redrive_group(
+        requested = await dead_letter_commands.redrive_group(
             self.engine, self.engine.tenant_id, fingerprint, actor=actor, reason=reason
         )
-        return asked.letters
+        return requested.letters
 
     async def sweep_once(self) -> int:
         """Run one pass over dead letters; return how many changed."""
