@@ -208,7 +208,7 @@ async def test_a_worker_killed_before_it_attached_is_lost_early(client, engine, 
         os.killpg(child.pid, signal.SIGKILL)
         await asyncio.to_thread(child.wait, 5)
         await engine.database.fetch("update holdfast.launch set looked_at = looked_at - interval '1 minute'")
-        await launching.tend_once()
+        await launching.supervise_once()
         [attempt] = await harness.attempts(task.task_id)
         assert "stopped without attaching" in attempt.message and attempt.state == "lost"
 

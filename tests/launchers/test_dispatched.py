@@ -47,7 +47,7 @@ async def test_it_is_known_while_the_launch_is_and_after(attached, attempts, har
     [before] = await attempts(lease.task_id)
     assert (before.started_at - before.dispatched_at).total_seconds() >= 60
     await harness.settle(lease, Completed(b"1"))
-    await launching.tend_once()
+    await launching.supervise_once()
     assert await engine.database.fetchval("select count(*) from holdfast.launch") == 0
     [after] = await attempts(lease.task_id)
     assert (after.dispatched_at, after.started_at) == (before.dispatched_at, before.started_at)
@@ -64,7 +64,7 @@ async def test_an_attempt_that_was_pulled_was_dispatched_when_it_began(attempts,
 
 async def test_it_goes_with_its_day(attached, harness, launching, engine, clock):
     await harness.settle(await attached(), Completed(b"1"))
-    await launching.tend_once()
+    await launching.supervise_once()
     assert await engine.database.fetchval(KEPT) == 1
     await clock.advance("1d")
     await begin_today(engine.database)
@@ -80,7 +80,7 @@ async def test_it_is_kept_on_every_day(attached, attempts, harness, launching, e
         await begin_today(engine.database)
     lease = await attached()
     await harness.settle(lease, Completed(b"1"))
-    await launching.tend_once()
+    await launching.supervise_once()
     [kept] = await attempts(lease.task_id)
     assert await engine.database.fetchval(KEPT) == 1 and kept.dispatched_at < kept.started_at
 
@@ -88,7 +88,7 @@ async def test_it_is_kept_on_every_day(attached, attempts, harness, launching, e
 async def test_it_is_deleted_with_its_task(attached, harness, launching, engine):
     lease = await attached()
     await harness.settle(lease, Failed(a_failure("validation: no such order")))
-    await launching.tend_once()
+    await launching.supervise_once()
     assert await engine.database.fetchval(KEPT) == 1
     await delete_task(engine, 1, int(lease.task_id), actor="anna", reason="done with it")
     assert await engine.database.fetchval(KEPT) == 0

@@ -229,7 +229,7 @@ async def test_a_worker_that_stopped_without_calling_back_is_lost_before_its_tim
     await launching.launch_once()
     platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="exit code 137")}
     await clock.advance(seconds=11)
-    await launching.tend_once()
+    await launching.supervise_once()
     [attempt] = await harness.attempts(task)
     assert attempt.state is AttemptState.LOST and "exit code 137" in attempt.message
     assert (await harness.task(task)).state is TaskState.QUEUED
@@ -243,7 +243,7 @@ async def test_a_platform_that_says_stopped_does_not_end_a_worker_that_beats(
     lease = await harness.attach(reservation_of(platform.asked[0]))
     platform.seen = {platform.asked[0].name: LaunchStatus(state=LaunchState.STOPPED, detail="a lie")}
     await clock.advance(seconds=5)
-    await launching.tend_once()
+    await launching.supervise_once()
     assert (await harness.heartbeat(lease)).lost == set()
     await harness.settle(lease, Completed(b"1"))
 
@@ -264,7 +264,7 @@ async def test_only_a_platform_that_is_sure_loses_a_worker(
     await launching.launch_once()
     platform.seen = {platform.asked[0].name: LaunchStatus(state=state)}
     await clock.advance(seconds=seconds)
-    await launching.tend_once()
+    await launching.supervise_once()
     [attempt] = await harness.attempts(task)
     assert (attempt.state is AttemptState.LOST) is is_lost
 
@@ -273,7 +273,7 @@ async def test_a_canceled_reservation_is_stopped_on_the_platform(launching, queu
     [task] = await queue_up()
     await launching.launch_once()
     assert await harness.cancel(task) == "canceled"
-    assert await launching.tend_once() == 1
+    assert await launching.supervise_once() == 1
     assert platform.stopped == [platform.asked[0].name] and await slots() == []
 
 
@@ -284,7 +284,7 @@ async def test_a_canceled_worker_is_stopped_on_the_platform(launching, queue_up,
     await harness.cancel(task, grace_seconds=2)
     await clock.advance(seconds=3)
     await harness.reap_once()
-    await launching.tend_once()
+    await launching.supervise_once()
     assert platform.stopped == [platform.asked[0].name]
 
 
@@ -292,7 +292,7 @@ async def test_a_worker_that_called_back_is_left_to_end_by_itself(launching, que
     await queue_up()
     await launching.launch_once()
     await harness.settle(await harness.attach(reservation_of(platform.asked[0])), Completed(b"1"))
-    assert await launching.tend_once() == 1
+    assert await launching.supervise_once() == 1
     assert platform.stopped == []
     assert await engine.database.fetchval("select count(*) from holdfast.launch") == 0
 
@@ -303,7 +303,7 @@ async def test_a_lost_worker_is_stopped_so_that_it_does_not_run_on(launching, qu
     lease = await harness.attach(reservation_of(platform.asked[0]))
     await clock.advance(seconds=lease.seconds + 1)
     await harness.reap_once()
-    await launching.tend_once()
+    await launching.supervise_once()
     assert platform.stopped == [platform.asked[0].name]
 
 

@@ -39,7 +39,7 @@ async def finish(harness, launching, clock, platform, task) -> None:
             except LeaseLost:
                 continue
             await harness.settle(lease, Completed(b"1"))
-        await launching.tend_once()
+        await launching.supervise_once()
         if (await harness.task(task)).state == "completed":
             return
 

@@ -41,8 +41,8 @@ def parts(module: str) -> tuple[frozenset[str], frozenset[str]]:
     named, imported = set(), set()
     for node in ast.walk(ast.parse(path_of(module).read_text())):
         match node:
-            case ast.Call(func=ast.Name("sql"), args=[ast.Constant(str(name))]):
-                named.add(name)
+            case ast.Attribute(value=ast.Name(module_name), attr=name) if module_name.endswith("_sql"):
+                named |= {name} & statements().keys()
             case ast.ImportFrom(module=str(source), names=names) if source.startswith("holdfast."):
                 if module.startswith("holdfast.engine.use_cases.") and all(name.name[0].isupper() for name in names):
                     # A use case imports the type of a result to name it, and calls nothing in its module.

@@ -19,7 +19,8 @@ from holdfast.engine.queries.explain_run import why_node, why_run
 from holdfast.engine.queries.runs import RunView, show_run
 from holdfast.engine.use_cases import runs as run_use_cases
 from holdfast.errors import NotFound, TaskFailed
-from holdfast.store.statements import sql
+from holdfast.store.sql.flows import run_commands as run_commands_sql
+from holdfast.store.sql.flows import runs as runs_sql
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -30,10 +31,6 @@ def options_of(flow: object) -> RunOptions:
     if not isinstance(flow, BoundFlow):
         return RunOptions()
     return RunOptions(max_active=flow.concurrency, priority=flow.priority, tags=flow.tags, key=flow.key)
-
-
-_RUN_SNAPSHOTS = sql("run_snapshots")
-_NODE_STATES = sql("node_states")
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):

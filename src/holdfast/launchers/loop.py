@@ -158,7 +158,7 @@ class Launching:
             else:
                 await launching.launched(self._database, launch, handle)
         except ANY_DB_ERROR as error:
-            log.warning("launch of task %s could not be recorded, will be checked again: %s", one.task_id, error)
+            log.warning("launch of task %s could not be recorded, will be checked again: %s", task.task_id, error)
 
     async def _order(self, launch: Launch) -> LaunchOrder:
         task = launch.of

@@ -191,7 +191,7 @@ class _Runner(Runner):
         assert executing.stop is not None
         sender = Sender(claimed=executing.claimed, tenant=executing.plan.lane.tenant)
         is_blocking = executing.plan.action.isolation is Isolation.THREAD
-        effect_store = self._engines_ledger
+        effect_store = self._effect_store
         ask = effect_store.request_from_thread(sender) if is_blocking else effect_store.request_on_loop(sender)
         return _Crashable(self._round, ask, is_blocking=is_blocking, stop=executing.stop, bytes_max=self._bytes_max)
 

@@ -147,7 +147,7 @@ class _Drain:
                 await self._make_passes()
                 passes_at = self._now() + PASSES_SECONDS
                 live = await self._read_live()
-                was_busy = was_busy or self._worker.begun_count > begun
+                was_busy = was_busy or self._worker.state.started_count > begun
                 if not (was_busy or live.busy) and (self._clock is None or live.due_seconds is None):
                     return live.waiting
             if self._now() > deadline:

@@ -66,7 +66,7 @@ def _develop(shell: Shell, location: DatabaseLocation, settings: Settings, group
     try:
         if not group:
             return asyncio.run(run_loops(location, settings, shell=shell))
-        return run_worker_group(group, settings, loops=True, beside=_launching_for(group), tells_failures=False)
+        return run_worker_group(group, settings, loops=True, background_loop=_launching_for(group), logs_failures=False)
     finally:
         if http is not None:
             http.close()

@@ -124,9 +124,9 @@ def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
 
 
 async def _submit_own(operation_client: Any, request: SubmitTask) -> Submitted:
-    from holdfast.operations.submit import hand_in
+    from holdfast.operations.submit import submit_action
 
-    return await hand_in(operation_client.client, operation_client.client.action(request.action), request)
+    return await submit_action(operation_client.client, operation_client.client.action(request.action), request)
 
 
 def _tell_submitted(shell: Shell, done: Submitted) -> None:

@@ -100,7 +100,7 @@ def _prepare(
         datasets=app.datasets,
         sends=sends,
         runs_steps=runs_steps,
-        look=find_receipts,
+        find_receipts=find_receipts,
         output_bytes_max=settings.limits.output_bytes_max,
     )
 

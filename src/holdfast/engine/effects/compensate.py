@@ -46,15 +46,15 @@ async def compensate(
     """
     if once is not None:
         await once.look(database)
-    found = await database.fetchrow(_LOCK_COMPENSATION, tenant_id, key)
-    order = await _interned_order(catalog, tenant_id, _checked(found, key))
+    found = _checked(await effects_sql.lock_compensation(database, tenant_id, key), key)
+    order = await _interned_order(catalog, tenant_id, found)
     async with database.transaction() as session:
         if once is not None:
             await once.begin(session)
         # Lock the row and check it again: it may have changed since the first read.
         found = _checked(await effects_sql.lock_compensation(session, tenant_id, key), key)
         if found.compensated_by is not None:
-            done = _answer(found.compensated_by, order.action, None, is_new=False)
+            done = _answer(found.compensated_by, order.order.action, None, is_new=False)
             if once is not None:
                 await once.keep(session, answer(done))
             return done
@@ -65,7 +65,7 @@ async def compensate(
         undone = {"task_id": str(number), "action": found.compensation}
         change = Change(verb="effect.compensate", subject_kind="effect", subject_id=key, after=undone)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
-        done = _answer(number, order.action, accepted.lane_id, is_new=True)
+        done = _answer(number, order.order.action, accepted.lane_id, is_new=True)
         if once is not None:
             await once.keep(session, answer(done))
     return done
@@ -88,8 +88,9 @@ def _checked(found: effects_sql.LockCompensationRow | None, key: str) -> effects
     return found
 
 
-async def _interned_order(catalog: Catalog, tenant_id: int, found: Any) -> InternedOrder:
-    action = found["compensation"]
+async def _interned_order(catalog: Catalog, tenant_id: int, found: effects_sql.LockCompensationRow) -> InternedOrder:
+    action = found.compensation
+    assert action is not None, "_checked refused it otherwise"
     declared = await catalog.declared(tenant_id, action)
     if declared is None:
         raise NotFound(

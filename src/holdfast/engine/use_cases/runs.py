@@ -27,9 +27,7 @@ from holdfast.errors import Invalid
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.flow_definitions import FlowSnapshot
-from holdfast.store.statements import sql
-
-_READ_FOR_COPY = sql("read_run_for_copy")
+from holdfast.store.sql.queries import runs as runs_sql
 
 
 def encode_run_inputs(
@@ -78,19 +76,19 @@ async def start_declared(
 async def copy_run(engine: Engine, run_id: int, changed: Mapping[str, Any], options: RunOptions) -> int:
     """Start a run of the same snapshot as another one, linked to it, with `changed` input and other `options`."""
     async with engine.database.session() as session:
-        row = await session.fetchrow(_READ_FOR_COPY, run_id, engine.tenant_id)
+        row = await runs_sql.read_run_for_copy(session, run_id, engine.tenant_id)
         if row is None:
             raise no_run(run_id)
-        await engine.catalog.flows.learn([row["snapshot_id"]], session)
+        await engine.catalog.flows.learn([row.snapshot_id], session)
     options = replace(
         options,
-        max_active=row["max_active"] if options.max_active is None else options.max_active,
-        priority=row["priority"] if options.priority is None else options.priority,
-        tags=options.tags or tuple(row["tags"] or ()),
+        max_active=row.max_active if options.max_active is None else options.max_active,
+        priority=row.priority if options.priority is None else options.priority,
+        tags=options.tags or tuple(row.tags or ()),
         original_run_id=run_id,
     )
-    snapshot = engine.catalog.flows.snapshot(row["snapshot_id"])
-    copied = {**json_codec.decode(row["input"]), **changed}
+    snapshot = engine.catalog.flows.snapshot(row.snapshot_id)
+    copied = {**json_codec.decode(row.input), **changed}
     encoded = encode_run_inputs(engine, snapshot.plan.inputs, [copied], options.key)
     [copy_id] = await start_runs(engine, snapshot, encoded, options)
     return copy_id

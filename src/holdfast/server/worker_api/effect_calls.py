@@ -61,12 +61,12 @@ class RemoteEffects:
 
     async def _sender(self, lease: LeaseKey, what: str) -> Sender:
         """Return the attempt that holds this lease; raise `LeaseLost` if none does."""
-        row = await self._engine.database.fetchrow(_LEASE_HOLDER, *lease)
+        row = await lease_sql.lease_holder(self._engine.database, *lease)
         task_id, attempt, token = lease
         if row is None:
             unheld = Claimed(task_id, attempt, token, 0, 0, 0, 0, 0, None, None, b"", None)
             raise lease_lost(unheld, what)
-        await self._engine.catalog.learn([row["lane_id"]], ())
+        await self._engine.catalog.learn([row.lane_id], ())
         claimed = Claimed(
             task_id,
             attempt,

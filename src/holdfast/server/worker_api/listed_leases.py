@@ -14,10 +14,7 @@ from holdfast.engine.lifecycle.tasks.heartbeat import Renewals
 from holdfast.server.worker_api.answers import Exchange
 from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
-from holdfast.store.statements import sql
-
-_RENEW_HELD = sql("renew_held")
-_HELD_UNNAMED = sql("held_unnamed")
+from holdfast.store.sql.tasks import lease as lease_sql
 
 
 async def renew_listed(
@@ -27,7 +24,7 @@ async def renew_listed(
     nothing = Exchange(tasks=[], accepted=0, refused=[], lost=[], canceled=[], is_draining=False, may_have_more=False)
     if not listed:
         return nothing
-    found = Renewals.of(await session.fetch(_RENEW_HELD, worker_id, list(listed), lease_seconds))
+    found = Renewals.of(await lease_sql.renew_held(session, worker_id, list(listed), lease_seconds))
     return msgspec.structs.replace(
         nothing,
         lost=[task_id for task_id in listed if task_id not in found.renewed | found.busy],
@@ -50,7 +47,7 @@ async def find_unlisted(
     if known is not None:
         found = await held_by(session, identity, known)
     elif listed is not None:
-        rows = await session.fetch(_HELD_UNNAMED, identity.worker_id, [*listed, *reported], lease_seconds, HELD_MAX)
+        rows = await lease_sql.held_unnamed(session, identity.worker_id, [*listed, *reported], lease_seconds, HELD_MAX)
         found = [Claimed(*row) for row in rows]
     else:
         return []

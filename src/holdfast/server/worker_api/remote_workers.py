@@ -36,13 +36,9 @@ from holdfast.server.worker_api.sessions import RemoteWorkerSession, RemoteWorke
 from holdfast.server.worker_api.task_handout import TaskHandout
 from holdfast.server.worker_api.wait_registry import STOPPED, Lanes, WaitRegistry
 from holdfast.store.database import LOCK_TIMEOUT, Database, Session
-from holdfast.store.statements import sql
-
-_REGISTER = sql("register_worker")
-_RETIRE = sql("retire_worker")
-_READ_WORKER = sql("read_worker")
-_BEAT_WORKERS = sql("beat_workers")
-_HEARTBEAT_TASK = sql("heartbeat_task")
+from holdfast.store.session import first
+from holdfast.store.sql.tasks import lease as lease_sql
+from holdfast.store.sql.workers import workers as workers_sql
 
 CLAIM_MAX = 1_000
 CredentialCheck = Callable[[], Awaitable[None]]
@@ -174,8 +170,8 @@ class RemoteWorkers:
             kept = await renew_ended(session, list(late.keys()), list(late.values()), lease_seconds=self._lease_seconds)
             worker = first(await workers_sql.beat_workers(session, [worker_id], health))
         if worker is not None:
-            self.worker_sessions.note_state(worker_id, worker["state"])
-            if worker["state"] != "active":
+            self.worker_sessions.note_state(worker_id, worker.state)
+            if worker.state != "active":
                 self.wait_registry.end_waits([worker_id])
         return Beat(
             renewed=found.renewed,

@@ -126,7 +126,7 @@ class RemoteWorkerSessions:
         )
         wait_group = self._wait_registry.group(self._tenant_id, identity)
         return RemoteWorkerSession(
-            identity=identity, slots=row["slots"], wait_group=wait_group, queues=row["queues"], token_id=row["token_id"]
+            identity=identity, slots=row.slots, wait_group=wait_group, queues=row.queues, token_id=row.token_id
         )
 
     def note_state(self, worker_id: int, state: str) -> None:

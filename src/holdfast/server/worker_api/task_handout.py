@@ -50,7 +50,7 @@ class TaskHandout:
             for lane_id, policy_id in {(task.lane_id, task.policy_id) for task in claimed}
         }
         ends: dict[int, datetime | None] = (
-            {row[0]: row[1] for row in await session.fetch(_LEASE_ENDS, [task.task_id for task in claimed])}
+            {row[0]: row[1] for row in await lease_sql.lease_ends(session, [task.task_id for task in claimed])}
             if with_lease_ends
             else dict.fromkeys(task.task_id for task in claimed)
         )

@@ -162,7 +162,7 @@ class _SingleStepWorker(Worker):
         if was_fenced or winner is not None:
             reason = winner or "its lease ran out"
             raise LeaseLost(f"Attempt {number} of task {task_id} was not settled: {reason}.", task_id=str(task_id))
-        decision = await self._engine.database.fetchval(_ATTEMPT_DECISION, task_id, number)
+        decision = await results_sql.attempt_decision(self._engine.database, task_id, number)
         return Processed(processed=True, task_id=str(task_id), retried=decision == "retry")
 
     async def _wait_while(self, left: Callable[[], int]) -> None:

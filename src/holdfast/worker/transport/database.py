@@ -76,8 +76,8 @@ class DatabaseTransport:
         await self._declare(declaration)
         database, seconds = self._engine.database, self.settings.worker
         actions = declaration.claimed_actions
-        row = await database.fetchrow(
-            _REGISTER,
+        row = await workers_sql.register_worker(
+            database,
             declaration.name,
             declaration.version,
             declaration.queues,

@@ -56,9 +56,9 @@ async def heartbeat(
         lost=frozenset(leases) - found.renewed - found.busy,
         canceled=found.canceled,
         busy=found.busy,
-        worker_state=None if worker is None else worker["state"],
-        peers=1 if worker is None else worker["crew"],
-        rank=0 if worker is None else worker["rank"],
+        worker_state=None if worker is None else worker.state,
+        peers=1 if worker is None else worker.crew,
+        rank=0 if worker is None else worker.rank,
         lease_seconds=lease_seconds,
         kept=kept,
     )
