@@ -57,6 +57,14 @@ async def test_a_delayed_task_shows_when_it_is_due_and_no_retry(harness):
     assert (seen.due_at - seen.created_at).total_seconds() == pytest.approx(60, abs=0.1)
 
 
+@pytest.mark.parametrize("key", [None, "with a key"])
+async def test_a_fraction_of_a_second_is_a_delay_too(harness, key):
+    task = await harness.enqueue(a_delayed_task(0.9, key=key))
+    assert await harness.claim(1) == []
+    seen = await harness.task(task.task_id)
+    assert (seen.due_at - seen.created_at).total_seconds() == pytest.approx(0.9, abs=0.01)
+
+
 async def test_the_same_key_with_the_same_body_is_the_same_task(harness):
     first = await harness.enqueue(a_task(key="order-7", input={"a": 1, "b": 2}))
     again = await harness.enqueue(a_task(key="order-7", input={"b": 2, "a": 1}))

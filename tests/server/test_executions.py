@@ -147,7 +147,7 @@ async def test_502_if_the_store_cannot_be_read(call, harness, path, monkeypatch)
         raise Unavailable("The database is not available.")
 
     task_id = await a_retryable_task(harness)
-    monkeypatch.setattr("holdfast.operations.tasks.retry", away)
+    monkeypatch.setattr("holdfast.engine.lifecycle.tasks.retry.retry", away)
     answer = await call.post(path.format(task_id))
     assert (answer.status, answer.json["code"]) == (502, "store_unreadable")
 
