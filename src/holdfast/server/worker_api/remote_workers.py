@@ -17,7 +17,7 @@ from holdfast.core.identity.access import ANY_WORKER, WorkerRight
 from holdfast.core.values import bounds
 from holdfast.engine.engine import Engine
 from holdfast.engine.launching.attach import attach
-from holdfast.engine.leases import NOTHING_SETTLED, Report, Settled, lock_timeouts_for
+from holdfast.engine.leases import NOTHING_SETTLED, Claimed, Report, Settled, lock_timeouts_for
 from holdfast.engine.lifecycle.runs.inputs import with_inputs
 from holdfast.engine.lifecycle.tasks.claim import held_task, sees_work
 from holdfast.engine.lifecycle.tasks.claim_named import claim_task
@@ -241,23 +241,14 @@ class RemoteWorkers:
             worker_session = await self.worker_sessions.find(
                 session, worker_id, queues, right, is_brief=held is None and (wait_seconds > 0 or not with_lease_ends)
             )
+            group = worker_session.wait_group
             answer = await renew_listed(session, worker_id, held, lease_seconds=self._lease_seconds)
-            unlisted = await find_unlisted(
-                session,
-                self._engine.catalog,
-                worker_session.identity,
-                held,
-                [done.task_id for done in dones],
-                known,
-                lease_seconds=self._lease_seconds,
-            )
+            unlisted = await self._find_unlisted(session, worker_session, held, dones, known)
             want = (
                 0 if worker_session.is_draining else max(0, min(limit, worker_session.slots, CLAIM_MAX) - len(unlisted))
             )
-            notification_count = worker_session.wait_group.notification_count
-            claims_now = (
-                bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(worker_session.wait_group)
-            )
+            notification_count = group.notification_count
+            claims_now = bool(dones) or wait_seconds <= 0 or not self.wait_registry.is_known_empty(group)
             taken = await self._take(session, worker_session, dones, want if claims_now else 0)
             tasks = await self._handing.hand_out(session, [*unlisted, *taken.claimed], with_lease_ends=with_lease_ends)
         await publish_and_propagate(self._engine, taken.settled.notifications)
@@ -270,15 +261,13 @@ class RemoteWorkers:
             may_have_more=taken.may_have_more,
         )
         while want and answer.is_silent and (left := until - time.monotonic()) > 0:
-            lanes = await self.wait_registry.wait(
-                worker_session.wait_group, worker_id, left, notification_count=notification_count
-            )
+            lanes = await self.wait_registry.wait(group, worker_id, left, notification_count=notification_count)
             if lanes is None:
                 break
             if lanes is STOPPED:
                 answer = await self._renew_again(answer, worker_id, held)
                 continue
-            notification_count = worker_session.wait_group.notification_count
+            notification_count = group.notification_count
             if check_credentials is not None:
                 await self._check_credentials(check_credentials, worker_session, lanes)
             found = await self._claim_woken(worker_id, worker_session, want, lanes, with_lease_ends=with_lease_ends)
@@ -329,6 +318,18 @@ class RemoteWorkers:
         async with self._busy.session() as session:
             found = await renew_listed(session, worker_id, held, lease_seconds=self._lease_seconds)
         return msgspec.structs.replace(answer, lost=found.lost, canceled=found.canceled, busy=found.busy)
+
+    async def _find_unlisted(
+        self,
+        session: Session,
+        worker_session: RemoteWorkerSession,
+        held: Sequence[int] | None,
+        dones: Sequence[CompletedReport],
+        known: Sequence[tuple[int, UUID]] | None,
+    ) -> list[Claimed]:
+        reported = [done.task_id for done in dones]
+        identity, catalog = worker_session.identity, self._engine.catalog
+        return await find_unlisted(session, catalog, identity, held, reported, known, lease_seconds=self._lease_seconds)
 
     async def _take(
         self,
