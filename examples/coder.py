@@ -3,7 +3,7 @@
     HOLDFAST_ENV=local python examples/coder.py
 
 The plan is cut into changes; each is written and tested in parallel, a flaky test run is retried; nothing is merged
-before somebody approved it, and a rejection ends the run as failed, with the reason on record.
+before an operator approved it, and a rejection ends the run as failed, with the reason on record.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_verify_exits_1_on_a_violation(holdfast, holdfast_url, seed):
 def test_doctor_has_a_fix_for_each_finding(holdfast):
     findings = {one["name"]: one for one in holdfast("doctor", "-o", "json").json}
     assert {"python", "database", "version", "durability", "schema", "clock", "rights", "workers"} <= findings.keys()
-    assert {"oldest queued", "xmin age", "notify queue", "bloat", "repair loops"} <= findings.keys()
+    assert {"oldest queued", "xmin age", "notify queue", "bloat", "maintenance loops"} <= findings.keys()
     for one in findings.values():
         assert (one["level"] == "ok") == (one["fix"] == ""), one
     assert findings["workers"]["fix"] == "Start one: holdfast work APP"
@@ -147,7 +147,7 @@ def test_doctor_fails_on_what_is_broken(holdfast, seed, holdfast_url):
     )
     ran = holdfast("doctor", "-o", "json")
     findings = {one["name"]: one for one in ran.json}
-    assert (ran.code, findings["repair loops"]["level"]) == (1, "failed")
+    assert (ran.code, findings["maintenance loops"]["level"]) == (1, "failed")
 
 
 @pytest.mark.breaks_invariants

@@ -1,4 +1,4 @@
-"""The repair loops of a server have sessions of their own: requests cannot use them up."""
+"""The maintenance loops of a server have sessions of their own: requests cannot use them up."""
 
 from __future__ import annotations
 

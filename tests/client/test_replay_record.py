@@ -51,7 +51,7 @@ async def test_steps_may_be_run_anew(app, client, engine, charge):
     task = await client.enqueue(charge, n=1)
     await run_until_idle(app, engine)
     done = await client.replay(task.task_id, runs_steps=True)
-    assert (done.failure.code, "steps ran anew" in done.failure.message) == ("effect_key_reused", True)
+    assert (done.failure.code, "steps ran again" in done.failure.message) == ("effect_key_reused", True)
     given = await client.replay(task.task_id, runs_steps=True, effects={"card.charge": {}})
     assert given.failure.type == "ValueError" and given.failure.message != given.recorded.message
 

@@ -27,7 +27,7 @@ def looks(monkeypatch):
     fetch = Session.fetch
 
     async def spying(self, statement, *arguments):
-        if statement == sql("next_campaign_letters"):
+        if statement == sql("next_campaign_dead_letters"):
             asked.append(arguments[-1])
         return await fetch(self, statement, *arguments)
 

@@ -152,7 +152,9 @@ async def test_a_letter_whose_task_was_canceled_is_parked(harness, clock):
     await harness.sweep_once()
     await harness.cancel(task_id)
     await clock.advance("1h")
-    assert [one.name for one in (await verify(harness.engine.database)).warnings] == ["asked_letters_are_dispatched"]
+    assert [one.name for one in (await verify(harness.engine.database)).warnings] == [
+        "requested_dead_letters_are_dispatched"
+    ]
     assert [await repair_letters_once(harness.engine.database) for _ in range(2)] == [1, 0]
     letter = await first(harness, task_id)
     assert (letter.state, letter.disposition) == ("ignored", "retry_failed")

@@ -50,13 +50,13 @@ def small_batches(monkeypatch):
 
 async def test_young_events_are_not_looked_through(engine):
     await write_events(engine.database, MANY)
-    seen = await visits(engine.database, "forget_events", "30", "10000", "'0'", "0")
+    seen = await visits(engine.database, "delete_old_events", "30", "10000", "'0'", "0")
     assert seen["event"] <= 2
 
 
 async def test_a_batch_of_old_events_looks_no_further(engine):
     await write_events(engine.database, MANY, days_ago=31)
-    seen = await visits(engine.database, "forget_events", "30", "10", "'0'", "0")
+    seen = await visits(engine.database, "delete_old_events", "30", "10", "'0'", "0")
     assert seen["event"] <= 2 * 10
 
 
@@ -103,7 +103,7 @@ async def test_what_a_batch_deleted_is_not_in_the_way_of_the_next(engine, monkey
 
 async def test_signals_that_stay_are_not_looked_through(engine):
     await send_signals(engine.database, MANY)
-    seen = await visits(engine.database, "forget_signals", "30", "10000", "0")
+    seen = await visits(engine.database, "delete_old_signals", "30", "10000", "0")
     assert seen["signal"] <= 3 and not seen["run"]
 
 

@@ -1,4 +1,4 @@
-"""The repair loops go on, whatever happens to one of their passes."""
+"""The maintenance loops go on, whatever happens to one of their passes."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ DAMAGE = {
     "the_next_id_has_a_block": "select setval('holdfast.task_id', 77777777777)",
     "the_next_span_has_a_block": "select setval('holdfast.span', 777777777777)",
     "runs_count_their_nodes": "update holdfast.run set failed = 1 where run_id = $run",
-    "a_blocked_node_waits_for_somebody": """
+    "a_blocked_node_waits_for_another": """
         delete from holdfast.live where run_id = $run;
         insert into holdfast.attempt (task_id, started_at, ended_at, attempt, tenant_id, state, lease_token)
         values ($run + 3, now(), now(), 1, 1, 'c', gen_random_uuid())""",
@@ -157,22 +157,23 @@ DAMAGE = {
         insert into holdfast.tally (guard_id, slot, shard, slice, whole, part)
         values (77, 0, -1, holdfast.current_slice(60) - 6, 0, 1), (77, 1, -1, holdfast.current_slice(60), 0, 2)""",
     "a_failed_task_has_a_dead_letter": "delete from holdfast.dead_letter where task_id = $failed",
-    "an_open_letter_stands_for_a_dead_task": "update holdfast.dead_letter set generation = 0 where task_id = $failed",
-    "a_letter_stands_for_a_failure": "delete from holdfast.failure where task_id = $failed",
-    "a_success_leaves_no_letter_open": """
+    "an_open_dead_letter_belongs_to_a_failed_task": """
+        update holdfast.dead_letter set generation = 0 where task_id = $failed""",
+    "a_dead_letter_belongs_to_a_failure": "delete from holdfast.failure where task_id = $failed",
+    "a_success_leaves_no_dead_letter_open": """
         insert into holdfast.dead_letter (tenant_id, task_id, lane_id, attempts, generation, source_id, fingerprint)
         values (1, $completed, 1, 0, 0, '', '')""",
-    "a_letter_follows_an_older_one": "update holdfast.dead_letter set previous_id = dead_letter_id",
-    "a_letter_at_rest_is_looked_at": """
+    "a_dead_letter_follows_an_older_one": "update holdfast.dead_letter set previous_id = dead_letter_id",
+    "an_idle_dead_letter_is_swept": """
         update holdfast.dead_letter set state = 'retrying', disposition = 'x', actor = 'x', dispatches = 1,
           dispatched_at = now(), generation = 0""",
-    "a_letter_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
-    "campaigns_count_their_letters": """
+    "a_dead_letter_stays_with_its_tenant": "update holdfast.failure set tenant_id = 7 where task_id = $failed",
+    "campaigns_count_their_dead_letters": """
         insert into holdfast.campaign (tenant_id, name, fingerprint, state, reason, started_by, needs_approval, canary,
           at_once, upto_id, lane_ids, total, released)
         values (1, 'x', 'x', 'canary', 'x', 'x', false, 1, 1, 1, '{}', 1, 1)""",
-    "a_campaign_knows_its_letters": "update holdfast.dead_letter set campaign_id = 7",
-    "asked_letters_are_dispatched": """
+    "a_campaign_lists_its_dead_letters": "update holdfast.dead_letter set campaign_id = 7",
+    "requested_dead_letters_are_dispatched": """
         update holdfast.dead_letter set state = 'retry_requested', disposition = 'x', actor = 'x', wants_sweep = true,
           changed_at = now() - interval '1 hour';
         update holdfast.ended set ended_at = now() - interval '1 hour'""",
@@ -220,8 +221,8 @@ DAMAGE = {
           at_once, upto_id, lane_ids, total)
         values (7, 'x', 'f', 'canary', 'r', 'me', false, 1, 1, 1, '{}', 1);
         update holdfast.dead_letter set campaign_id = (select campaign_id from holdfast.campaign)""",
-    "every_table_has_its_wall": "create table holdfast.forgotten (tenant_id int)",
-    "walls_have_no_doors": "grant delete on holdfast.audit to holdfast_tenant",
+    "every_table_has_row_level_security": "create table holdfast.forgotten (tenant_id int)",
+    "no_rule_bypasses_row_level_security": "grant delete on holdfast.audit to holdfast_tenant",
     "staged_rows_are_swept": """
         update holdfast.dataset_stage set staged_at = now() - interval '1 hour', attempt = 7""",
     "owed_rows_are_taken_back": """
@@ -357,7 +358,7 @@ async def test_a_clock_that_is_no_expression_is_named(damageable, body):
 
 async def test_a_node_held_back_for_no_reason_is_named(damageable):
     engine, stages = damageable
-    name = "a_blocked_node_waits_for_somebody"
+    name = "a_blocked_node_waits_for_another"
     await engine.database.fetch(
         "update holdfast.node set state = 'h' where run_id = $1 and state = 'b'", int(stages["run"])
     )
@@ -387,7 +388,7 @@ async def test_no_invariant_asks_a_table_once_for_each_row_of_another(engine):
     """A database that was filled a moment ago has no statistics: only whole joins take a predictable time there."""
     asked_by_row = {
         "audit_rows_are_what_was_written",  # puts together the columns of one row
-        "every_table_has_its_wall",  # asks the catalog, which is small
+        "every_table_has_row_level_security",  # asks the catalog, which is small
     }
     async with engine.database.session() as session:
         plans = {

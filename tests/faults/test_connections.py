@@ -39,7 +39,7 @@ from (
 
 @asynccontextmanager
 async def working(settings, url):
-    """A worker and the repair loops in this process, on their own engine."""
+    """A worker and the maintenance loops in this process, on their own engine."""
     async with Engine(url, settings) as engine:
         worker = Worker(engine, app.actions)
         running = asyncio.create_task(worker.run())

@@ -161,8 +161,8 @@ async def test_a_wait_that_begins_looks_for_events_of_its_own(harness):
 async def test_a_pass_looks_at_a_page_of_waits(harness):
     await harness.runs.start_many(a_wait(), [{}] * MANY)
     database, start = harness.engine.database, [str(one) for one in START]
-    assert (await visits(database, "wait_edge", *start, "10"))["node"] <= 10
-    edge = await database.fetchrow(sql("wait_edge"), *START, 10)
+    assert (await visits(database, "last_wait_of_page", *start, "10"))["node"] <= 10
+    edge = await database.fetchrow(sql("last_wait_of_page"), *START, 10)
     seen = await visits(database, "answered_waits", "null", "null", "null", *start, *map(str, edge[:2]), "9", "0")
     assert 10 <= seen["node"] <= 12 and seen["signal"] <= 10
 

@@ -82,7 +82,7 @@ ACTING: Sequence[Mutant] = [
         "it chooses between two refusals: whether it helps to ask again",
     ),
     *killed(
-        "keep_step",
+        "store_step",
         ("t.attempt = $2", "$2::int is not null", "a_step_needs_the_current_lease"),
         ("t.lease_token = $3", "$3::uuid is not null", "a_step_needs_the_current_lease"),
         ("t.tenant_id = $4 and t.state", "$4::int is not null and t.state", "a_step_needs_the_current_lease"),
@@ -90,14 +90,14 @@ ACTING: Sequence[Mutant] = [
         ("for key share of t", "", "a_step_that_waited_is_not_kept_for_the_lease_before"),
         ("on conflict (task_id, generation, name, digest) do nothing", "", "a_step_is_kept_once"),
     ),
-    *killed("rule_authority", ("where a.is_allowed <> excluded.is_allowed", "", "a_ruling_replaces_the_one_before")),
+    *killed("set_authority", ("where a.is_allowed <> excluded.is_allowed", "", "a_ruling_replaces_the_one_before")),
     *killed(
         "lock_compensation",
         ("e.tenant_id = $1 and", "$1::int is not null and", "another_tenants_effect_is_not_marked_as_undone"),
         ("for update of e", "", "one_caller_at_a_time_undoes_an_effect"),
     ),
     *killed(
-        "keep_compensation",
+        "record_compensation",
         ("e.tenant_id = $1 and", "$1::int is not null and", "another_tenants_effect_is_not_marked_as_undone"),
         ("and e.compensated_by is null", "", "an_effect_is_undone_once"),
     ),

@@ -43,20 +43,20 @@ CAMPAIGNING: Sequence[Mutant] = [
         "only letters that this statement saw retrying come here; it stands against a change in that very moment",
     ),
     *killed(
-        "take_campaign_letters",
+        "take_campaign_dead_letters",
         ("g.tenant_id = $1 and", "$1::int is not null and", "a_campaign_is_its_tenants"),
         ("holdfast.redrivable_dead_letters g", "holdfast.dead_letter g", "a_campaign_takes_only_what_is_its_to_take"),
         ("and g.dead_letter_id <= $3", "and $3::bigint is not null", "a_campaign_takes_only_what_is_its_to_take"),
         ("for update of d skip locked", "", "campaigns_do_not_wait_for_one_another"),
     ),
     redundant(
-        "take_campaign_letters",
+        "take_campaign_dead_letters",
         "d.state in ('open', 'ignored') and",
         "",
         "only letters that this statement saw so come here; it stands against a change in that very moment",
     ),
     *killed(
-        "next_campaign_letters",
+        "next_campaign_dead_letters",
         ("and q.paused_at is not null", "and false", "a_paused_queue_gets_nothing_of_a_campaign"),
         ("r.state = 'o' and r.paused_at is not null", "false", _PAUSED_RUN),
     ),

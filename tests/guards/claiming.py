@@ -148,7 +148,7 @@ LAUNCHING: Sequence[Mutant] = [
         ("for update of o skip locked", "", "two_that_take_over_get_different_launches"),
     ),
     *killed(
-        "look_at_launches",
+        "launches_to_check",
         ("h.state = 'l'", "true", "only_launches_nobody_attached_to_are_asked_about"),
         ("for update of h skip locked", "", "one_of_two_asks_about_a_launch"),
         ("h.attempt = due.attempt", "true", "looking_at_a_launch_marks_it_alone"),
@@ -158,7 +158,7 @@ LAUNCHING: Sequence[Mutant] = [
         "put_back_launch", ("h.attempt = $2", "$2::int is not null", "putting_back_a_launch_leaves_the_next_alone")
     ),
     *killed(
-        "forget_launch",
+        "delete_launch",
         ("h.attempt = $2", "$2::int is not null", "forgetting_a_launch_leaves_the_next_alone"),
         ("deleted.state <> 'f'", "true", "a_launch_that_failed_dispatched_no_attempt"),
     ),

@@ -98,9 +98,9 @@ GUARDING: Sequence[Mutant] = [
     redundant("begin_trials", "b.state = 'o' and", "", "breaker_trial: only an open breaker has a time to be tried"),
     *killed("declare_breaker", ("b.tenant_id = $1 and", "", "a_breaker_of_another_tenant_is_no_breaker_here")),
     redundant("declare_action", "a.tenant_id = $1 and", "", "a policy is of one tenant: no other declares the same"),
-    *killed("forget_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
-    *killed("steer_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
-    *killed("steer_breaker", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),
+    *killed("delete_breaker", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
+    *killed("set_breaker_state", ("b.tenant_id = $1 and", "$1::int is not null and", "guards_belong_to_their_tenant")),
+    *killed("set_breaker_state", ("for update of b", "", "what_a_guard_was_before_is_what_the_change_replaced")),
     *killed(
         "declare_quota",
         ("q.tenant_id = $1 and", "", "guards_belong_to_their_tenant"),
@@ -111,9 +111,9 @@ GUARDING: Sequence[Mutant] = [
         "lock_quota_parts",
         ("pg_advisory_xact_lock(1752132970, $1)", "$1::int", "parts_of_a_quota_changed_at_once_are_both_kept"),
     ),
-    *killed("forget_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
+    *killed("delete_quota", ("k.tenant_id = $1 and", "", "guards_belong_to_their_tenant")),
     redundant(
-        "forget_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"
+        "delete_quota", "q.tenant_id = $1 and", "", "a quota of this tenant names a queue of this tenant: a foreign key"
     ),
     *killed(
         "hasten_retries",

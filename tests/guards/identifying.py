@@ -31,7 +31,7 @@ IDENTIFYING: Sequence[Mutant] = [
 REQUESTING: Sequence[Mutant] = [
     *killed("take_request_key", ("on conflict do nothing", "", "a_key_is_taken_once")),
     *killed(
-        "keep_answer",
+        "store_response",
         ("tenant_id = $1 and", "$1::int is not null and", "an_answer_is_kept_under_its_own_key"),
         ("key = $2 and", "$2::text is not null and", "an_answer_is_kept_under_its_own_key"),
         ("digest = $3 and", "$3::bytea is not null and", "an_answer_is_kept_under_its_own_key"),

@@ -249,7 +249,7 @@ KEEPING: Sequence[Mutant] = [
     ),
     *_of("old_blocks", ("n.began_at < promised.at", "promised.at is not null", "young_history_is_kept")),
     *_of(
-        "forget_events",
+        "delete_old_events",
         (
             "where e.at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
             "where $1::double precision > 0",
@@ -262,7 +262,7 @@ KEEPING: Sequence[Mutant] = [
         ),
     ),
     *_of(
-        "forget_workers",
+        "delete_old_workers",
         (
             "w.ended_at < holdfast.instant() -",
             "w.ended_at < holdfast.instant() + interval '9 days' -",
@@ -280,7 +280,7 @@ KEEPING: Sequence[Mutant] = [
         ),
     ),
     _redundant(
-        "forget_workers",
+        "delete_old_workers",
         "w.state in ('gone', 'lost')",
         "true",
         "only workers that left have an end (verified invariant)",

@@ -56,44 +56,44 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of d skip locked", "", "only_a_letter_that_was_asked_for_is_parked"),
     ),
     *killed(
-        "lock_letters",
+        "lock_dead_letters",
         ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
         ("for update of d skip locked", "", "sweeps_do_not_wait_for_one_another"),
     ),
-    redundant("lock_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
+    redundant("lock_dead_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
     *killed(
-        "lock_run_letters",
+        "lock_run_dead_letters",
         ("and d.campaign_id is null", "", "a_campaigns_letters_are_its_own"),
         ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
     ),
-    redundant("lock_run_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
+    redundant("lock_run_dead_letters", f"{_ASKED} and d.wants_sweep", "true", _JUDGED_AGAIN),
     redundant(
-        "lock_run_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
+        "lock_run_dead_letters", "for update of d", "", "the run's lock lets one sweep at a time judge and requeue it"
     ),
     *killed("resolve_superseded", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed(
-        "supersede_letters",
+        "supersede_dead_letters",
         (
             _BY_KEY.format("('open', 'retry_requested', 'retrying', 'ignored')"),
             "",
             "a_letter_leaves_only_the_states_it_may",
         ),
     ),
-    *killed("exhaust_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
+    *killed("exhaust_dead_letters", (f"and {_ASKED}", "", "a_letter_leaves_only_the_states_it_may")),
     *killed("mark_dispatched", (_BY_KEY.format(_ASKED_FOR), "", "a_letter_leaves_only_the_states_it_may")),
     *killed(
-        "send_letters",
+        "request_and_dispatch_dead_letters",
         (_BY_KEY.format("('open', 'ignored')"), "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
     ),
     *killed(
-        "request_letters",
+        "request_dead_letter_retries",
         (_BY_KEY.format("('open', 'ignored')"), "", "a_letter_leaves_only_the_states_it_may"),
         ("and 'retry' = any(d.recovery_options)", "", "a_letter_without_the_option_is_not_retried"),
         ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *killed(
-        "ignore_letters",
+        "ignore_dead_letters",
         ("and d.tenant_id = $5", "and $5::int is not null", "another_tenants_letters_are_left_alone"),
         ("d.state in ('open', 'retry_requested', 'retrying')", "true", "a_letter_leaves_only_the_states_it_may"),
         ("and d.state = 'ignored'", "", "a_letter_leaves_only_the_states_it_may"),
@@ -102,26 +102,29 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *killed(
-        "close_letters",
+        "resolve_dead_letters",
         ("and d.tenant_id = $4", "and $4::int is not null", "another_tenants_letters_are_left_alone"),
         ("and d.state in ('open', 'retry_requested', 'retrying')", "", "a_letter_leaves_only_the_states_it_may"),
         ("for update of d", "", "who_waited_for_a_letter_judges_it_as_it_is"),
     ),
     *killed(
-        "hold_run_letters",
+        "lock_dead_letters_of_runs",
         ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
         ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
         ("for update of d", "", "a_retry_of_a_run_waits_for_who_judges_its_letters"),
     ),
     redundant(
-        "hold_run_letters", "and a.state <> 'resolved'", "", "the locked letter is asked; it names the index of runs"
+        "lock_dead_letters_of_runs",
+        "and a.state <> 'resolved'",
+        "",
+        "the locked letter is asked; it names the index of runs",
     ),
     *killed(
-        "lock_task_letters",
+        "lock_dead_letters_of_task",
         ("and d.tenant_id = $2", "and $2::int is not null", "another_tenants_letters_are_left_alone"),
         ("and d.state <> 'resolved'", "", "what_is_resolved_stays_so"),
     ),
-    redundant("lock_task_letters", "for update of d", "", "the end of the task can be taken away only once"),
+    redundant("lock_dead_letters_of_task", "for update of d", "", "the end of the task can be taken away only once"),
     *killed(
         "revive_tasks",
         ("where e.tenant_id = $2", "where $2::int is not null", "only_a_failed_task_of_the_tenant_is_revived"),
@@ -130,7 +133,7 @@ RECOVERING: Sequence[Mutant] = [
     ),
     redundant("revive_tasks", "for update of e", "", _LOCKED_ANYWAY),
     *killed(
-        "take_letter",
+        "take_dead_letter",
         ("o.tenant_id = $1 and", "$1::int is not null and", "another_tenants_letters_are_left_alone"),
         ("o.state = 'open' and", "", "only_an_open_letter_in_sight_is_taken"),
         ("o.campaign_id is null and", "", "a_campaigns_letters_are_its_own"),
@@ -160,14 +163,14 @@ RECOVERING: Sequence[Mutant] = [
         ("for update of e", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
         ("for update of r", "", "a_deletion_that_waited_for_a_re_drive_deletes_nothing"),
     ),
-    *killed("hand_back_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
+    *killed("return_dead_letter", ("and d.state = 'open'", "", "a_letter_leaves_only_the_states_it_may")),
     *killed(
         "lease_dead_task",
         ("where l.expires_at <= holdfast.instant() or l.holder = excluded.holder", "", "a_lease_has_one_holder"),
     ),
     *killed("release_dead_task", ("and l.holder = $2", "and $2::text is not null", "a_lease_has_one_holder")),
     *killed(
-        "forget_letters",
+        "delete_old_dead_letters",
         ("o.state = 'resolved' and", "", "only_old_resolved_letters_are_forgotten"),
         (
             "o.changed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",

@@ -54,7 +54,7 @@ RUNNING: Sequence[Mutant] = [
         ),
     ),
     *killed(
-        "forget_answers",
+        "delete_signal_answers",
         (
             "and n.node_no = any($2::int[])",
             "and $2::int[] is not null",
@@ -82,7 +82,7 @@ RUNNING: Sequence[Mutant] = [
         ("and r.tenant_id = $2", "and $2::int is not null", "another_tenant_marks_nothing_as_awaited"),
     ),
     *killed(
-        "forget_signals",
+        "delete_old_signals",
         ("where r.state = 'o' and", "where false and", "an_event_that_an_open_run_may_wait_for_is_kept"),
         ("and r.state = 'o'\n    where", "\n    where", "an_event_sent_to_a_run_that_is_over_goes"),
     ),

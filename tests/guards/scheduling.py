@@ -50,7 +50,7 @@ SCHEDULING: Sequence[Mutant] = [
         ("and f.state in ('k', 'm')", "", "a_clock_that_goes_back_undoes_no_firing"),
     ),
     *killed(
-        "trouble_schedule",
+        "record_schedule_error",
         ("and s.revision = $2", "and $2::int is not null", "nothing_fires_by_rules_that_changed_meanwhile"),
     ),
     *killed(
@@ -64,5 +64,5 @@ SCHEDULING: Sequence[Mutant] = [
         ("and s.paused_at is not null", "", "a_second_pause_of_a_schedule_keeps_the_first"),
     ),
     *killed("delete_schedule", ("s.tenant_id = $1 and", "", "another_tenants_schedule_is_left_alone")),
-    *killed("forget_slots", ("and (f.is_over or f.state in ('k', 'm'))", "", "slots_in_use_are_not_forgotten")),
+    *killed("delete_old_slots", ("and (f.is_over or f.state in ('k', 'm'))", "", "slots_in_use_are_not_forgotten")),
 ]

@@ -36,18 +36,18 @@ NO_GUARD = {
         "d.state = 'retrying' and d.campaign_id = m.campaign_id as is_out",
     ),
     "lock_campaign": ("q.paused_at is null\n  ) as has_open_queue",),
-    "lock_letters": (
+    "lock_dead_letters": (
         "when e.state = 'f' then 'failed'",
         "when e.state = 'x' then 'canceled'",
         "and a.state = 'c' and a.generation > locked.generation",
     ),
-    "lock_run_letters": (
+    "lock_run_dead_letters": (
         "and a.state = 'c' and a.generation > locked.generation",
         "p.items_first + p.items - 1 and n.state = 'c'",
     ),
     "park_abandoned_dead_letters": ("coalesce(r.state = 'c', false) as is_over",),
-    "take_campaign_letters": ("case when d.state = 'ignored' then 0",),
-    "request_letters": (
+    "take_campaign_dead_letters": ("case when d.state = 'ignored' then 0",),
+    "request_dead_letter_retries": (
         "case when d.state = 'ignored' then 0",
         "case when d.state = 'ignored' then null else d.dispatched_at",
         "case when d.state = 'ignored' then null else d.backoff_seconds",

@@ -56,11 +56,11 @@ WRITING: Sequence[Mutant] = [
         ("for update of s skip locked", "", "sweepers_do_not_wait_for_one_another"),
     ),
     *killed(
-        "forget_stage",
+        "delete_stage",
         ("s.lease_token = $2 and", "$2::uuid is not null and", "sweeping_leaves_the_part_of_the_next_attempt"),
     ),
     *killed(
-        "forget_commits",
+        "delete_old_commits",
         (
             "o.committed_at < holdfast.instant() - make_interval(secs => $1::double precision * 86400)",
             "$1::double precision > 0",

@@ -15,10 +15,10 @@ MOVING = [name for name, statement in statements().items() if _TO.search(stateme
 TOLD = {
     "update_dead_letters_after_settle": {"open", "retry_requested", "retrying", "ignored"},
     # One that is ignored already may be abandoned: another disposition, the same state.
-    "ignore_letters": {"open", "retry_requested", "retrying"},
+    "ignore_dead_letters": {"open", "retry_requested", "retrying"},
 }
 """Where one statement does two things, what the one that moves starts from."""
-THROUGH = {"send_letters": DeadLetterState.RETRY_REQUESTED}
+THROUGH = {"request_and_dispatch_dead_letters": DeadLetterState.RETRY_REQUESTED}
 """Where one statement makes two moves, what lies between."""
 
 

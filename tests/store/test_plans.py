@@ -61,10 +61,10 @@ HOT = [
     "lock_run",
     "read_nodes",
     "advance_runs",
-    "keep_counts",
+    "store_node_counts",
     "read_runs",
     "read_outputs",
-    "read_special_outputs",
+    "read_taskless_outputs",
     "held_nodes",
     "begin_items",
     "count_items",
@@ -75,7 +75,7 @@ HOT = [
     "run_tasks_to_cancel",
     "waiting_node",
     "read_signal",
-    "wait_edge",
+    "last_wait_of_page",
     "answered_waits",
 ]
 PASSES = {
@@ -88,8 +88,8 @@ PASSES = {
     "wanted_children": {"run_wanted"},
     "overdue_waits": set(),
     "open_runs_below": set(),
-    "forget_events": set(),
-    "forget_signals": {"signal_pkey", "run_open", "run"},
+    "delete_old_events": set(),
+    "delete_old_signals": {"signal_pkey", "run_open", "run"},
 }
 """What is asked again and again whether or not there is anything to do, with the indexes it may go along: those hold
 nothing but what there is to do, or are left at the first row. Open runs are looked through only for old signals."""

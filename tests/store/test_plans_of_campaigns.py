@@ -25,12 +25,12 @@ STATISTICS = {
 KEYS = ("dead_letter_id = ", "task_id = ", "run_id = ")
 RESTING = ("dead_letter", "ended")
 RELEASING = [
-    "take_campaign_letters",
-    "request_letters",
+    "take_campaign_dead_letters",
+    "request_dead_letter_retries",
     "revive_tasks",
     "mark_dispatched",
-    "send_letters",
-    "hold_run_letters",
+    "request_and_dispatch_dead_letters",
+    "lock_dead_letters_of_runs",
 ]
 
 
@@ -53,7 +53,7 @@ def is_of_rest(node):
     return finds and node.get("Index Name", node.get("Relation Name", "")).startswith(RESTING)
 
 
-@pytest.mark.parametrize("statement", ["next_campaign_letters", "group_letters"])
+@pytest.mark.parametrize("statement", ["next_campaign_dead_letters", "dead_letters_of_group"])
 async def test_letters_are_asked_one_by_one_along_their_index(engine, statement):
     """Joined, each would be compared with all that were released, or all runs be read before the first is given."""
     async with engine.database.session() as session:

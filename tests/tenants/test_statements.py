@@ -23,12 +23,13 @@ WITHOUT_A_TENANT = {
         unanswered_children open_runs_below overdue_waits""",
     "By the ids of rows that the same transaction found by tenant and holds locked": """
         answer_child carry_budgets cancel_waits failed_for_child kept_child lock_signal read_signal run_tasks_to_cancel
-        unwant_child wait_edge waiting_child waiting_node hand_back_letter release_dead_task lease_dead_task""",
+        unwant_child last_wait_of_page waiting_child waiting_node return_dead_letter release_dead_task
+        lease_dead_task""",
     "By rows that were listed by tenant just before, and the block that an id is of": "block_of fill_tasks",
     "By the number of a run that was found by tenant just before": "last_failures waiting_counts",
     "By a generation of a dataset that was found by tenant just before": """
         add_builds builds_left builds_to_cancel count_rows create_generation_tables drop_generation_tables
-        end_generation forget_stages lock_leaving previous_generation refresh_dataset_view schema_exists supersede""",
+        end_generation delete_stages lock_leaving previous_generation refresh_dataset_view schema_exists supersede""",
     "Of a worker, and only of tasks of the worker's own tenant": "show_worker",
     "By the id and token of a lease that this worker holds": "recall_steps",
     "Says where the stream of events ends, and nothing of what is in it": "event_tail",

@@ -221,7 +221,7 @@ async def test_a_block_made_later_is_behind_the_wall(connection, engine, harness
 async def test_a_table_added_without_a_wall_is_found_and_put_behind_one(engine, connection):
     async with engine.database.session() as session:
         await session.execute("create table holdfast.added (tenant_id int, note text)")
-    assert [one.name for one in (await verify(engine.database)).violations] == ["every_table_has_its_wall"]
+    assert [one.name for one in (await verify(engine.database)).violations] == ["every_table_has_row_level_security"]
     with pytest.raises(DENIED):
         await count(connection, "added")
     await engine.database.fetch("select holdfast.secure_tenants()")

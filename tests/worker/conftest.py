@@ -262,7 +262,7 @@ def line(way: str, engine: Engine, settings: Settings, http_server: Callable[...
 
 @pytest.fixture
 def running_worker(engine: Engine, app: Any, line: Callable[[], Any]) -> Callable[..., Any]:
-    """Run a worker in this process, with the repair loops, for the length of a block."""
+    """Run a worker in this process, with the maintenance loops, for the length of a block."""
 
     @asynccontextmanager
     async def run(*, app: Any = app, line: Any = None, **options: Any) -> AsyncIterator[Worker]:

@@ -16,7 +16,7 @@ from holdfast.settings.settings import Settings
 
 
 class HttpServer:
-    """`start`, `stop` and `start` again, at the same address. With the repair loops, if wanted."""
+    """`start`, `stop` and `start` again, at the same address. With the maintenance loops, if wanted."""
 
     def __init__(self, database_url: str, settings: Settings, *, loops: bool) -> None:
         self._database_url = database_url

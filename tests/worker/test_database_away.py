@@ -146,4 +146,4 @@ async def test_an_outage_is_two_lines_in_the_log_of_each_process(server, fleet, 
 
 
 PROCESSES = {"direct": 2, "http": 1}
-"""The worker process, and its parent if that has the repair loops."""
+"""The worker process, and its parent if that has the maintenance loops."""

@@ -111,7 +111,7 @@ class ReplayRecord:
         return None
 
     def _other_arguments(self, name: str) -> Conflict:
-        why = "what changes by itself must come from ctx.step" if self._steps is not None else "steps ran anew"
+        why = "what changes by itself must come from ctx.step" if self._steps is not None else "steps ran again"
         return Conflict(
             f"{name} was asked for with other arguments when it ran.",
             code="effect_key_reused",

@@ -60,4 +60,4 @@ class IdempotentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     async def keep(self, session: Session, answer: Any) -> None:
         """Store the response in this transaction."""
-        await requests_sql.keep_answer(session, self.tenant_id, self.key, self.digest, msgspec.json.encode(answer))
+        await requests_sql.store_response(session, self.tenant_id, self.key, self.digest, msgspec.json.encode(answer))

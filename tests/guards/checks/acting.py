@@ -223,7 +223,7 @@ async def what_is_undone_meanwhile_is_not_answered_with_its_receipt(stage: Stage
     gate = await opened(stage, lease, **undone_by)
     await answered(stage, lease, gate)
     async with stage.engine.database.transaction() as session:
-        await session.fetch(sql("keep_compensation"), DEFAULT_TENANT_ID, gate.key, 77, "ann", "wrong")
+        await session.fetch(sql("record_compensation"), DEFAULT_TENANT_ID, gate.key, 77, "ann", "wrong")
         asking = asyncio.ensure_future(opened(stage, late, **undone_by))
         await stage.waits(asking)
     with refuses(Conflict):

@@ -49,8 +49,8 @@ async def a_campaign_counts_what_stands_for_a_task(stage: Stage) -> None:
     _, mended = await a_letter(stage)
     under_way, left = await a_letter(stage)
     await stage.harness.redrive(under_way)
-    await stage.engine.database.fetch(sql("ignore_letters"), [ignored, left], "ann", "known", "ignored", 1)
-    await stage.engine.database.fetch(sql("close_letters"), [mended], "ann", "mended", 1)
+    await stage.engine.database.fetch(sql("ignore_dead_letters"), [ignored, left], "ann", "known", "ignored", 1)
+    await stage.engine.database.fetch(sql("resolve_dead_letters"), [mended], "ann", "mended", 1)
     await stage.engine.database.fetch(
         "update holdfast.dead_letter set recovery_options = '{ignore}' where dead_letter_id = $1", unwanted
     )
@@ -72,7 +72,7 @@ async def a_canceled_runs_letter_does_not_go(stage: Stage) -> None:
     assert letter.state == "open"
     with refuses(NotFound):
         await start_campaign(stage.engine, 1, letter.fingerprint, actor="ann", reason="fixed")
-    assert not await stage.engine.database.fetch(sql("take_letter"), 1, 60.0)
+    assert not await stage.engine.database.fetch(sql("take_dead_letter"), 1, 60.0)
 
 
 @check
@@ -100,7 +100,7 @@ async def a_campaign_is_its_tenants(stage: Stage) -> None:
         assert not await stage.engine.database.fetch(sql(name), campaign_id, OTHER_TENANT_ID, "eve", *given)
     ids = await stage.value("select array_agg(dead_letter_id) from holdfast.dead_letter")
     taken = await stage.engine.database.fetch(
-        sql("take_campaign_letters"), OTHER_TENANT_ID, fingerprint, 2**62, campaign_id, ids
+        sql("take_campaign_dead_letters"), OTHER_TENANT_ID, fingerprint, 2**62, campaign_id, ids
     )
     assert not taken
 
@@ -146,13 +146,13 @@ async def a_campaign_takes_only_what_is_its_to_take(stage: Stage) -> None:
     _, later = await a_letter(stage)
     await stage.harness.redrive(under_way)
     database = stage.engine.database
-    await database.fetch(sql("ignore_letters"), [moving, ids[1]], "ann", "known", "ignored", 1)
-    await database.fetch(sql("close_letters"), [ids[2]], "ann", "mended", 1)
+    await database.fetch(sql("ignore_dead_letters"), [moving, ids[1]], "ann", "known", "ignored", 1)
+    await database.fetch(sql("resolve_dead_letters"), [ids[2]], "ann", "mended", 1)
     await database.fetch(
         "update holdfast.dead_letter set recovery_options = '{ignore}' where dead_letter_id = $1", ids[3]
     )
     given = (1, fingerprint, ids[-1], campaign_id, [*ids, later])
-    taken = await database.fetch(sql("take_campaign_letters"), *given)
+    taken = await database.fetch(sql("take_campaign_dead_letters"), *given)
     assert [row["dead_letter_id"] for row in taken] == [ids[1], ids[4]]
     await abort_campaign(stage.engine, 1, campaign_id, actor="ann", reason="")
 
@@ -174,7 +174,7 @@ async def campaigns_do_not_wait_for_one_another(stage: Stage) -> None:
         assert not await other.fetch(sql("lock_campaign"), campaign_id)
         await session.fetch("select from holdfast.dead_letter for update")
         given = (1, fingerprint, 2**62, campaign_id, ids)
-        assert not await other.fetch(sql("take_campaign_letters"), *given)
+        assert not await other.fetch(sql("take_campaign_dead_letters"), *given)
 
 
 @check

@@ -19,13 +19,13 @@ from holdfast.testing.factories import a_canceled_task, a_failed_task, a_failure
 
 MOVES = {
     "resolve_superseded": (DeadLetterState.RESOLVED, ("ann",)),
-    "exhaust_letters": (DeadLetterState.IGNORED, ("ann",)),
-    "request_letters": (DeadLetterState.RETRY_REQUESTED, ("ann", "fixed", DISPATCHES_MAX)),
+    "exhaust_dead_letters": (DeadLetterState.IGNORED, ("ann",)),
+    "request_dead_letter_retries": (DeadLetterState.RETRY_REQUESTED, ("ann", "fixed", DISPATCHES_MAX)),
     "mark_dispatched": (DeadLetterState.RETRYING, ([2.0], "ann", "fixed", None)),
-    "send_letters": (DeadLetterState.RETRYING, ([2.0], "ann", "fixed", None)),
-    "supersede_letters": (DeadLetterState.RESOLVED, ("ann", "superseded by attempt 2")),
-    "ignore_letters": (DeadLetterState.IGNORED, ("ann", "known", "ignored", 1)),
-    "close_letters": (DeadLetterState.RESOLVED, ("ann", "mended", 1)),
+    "request_and_dispatch_dead_letters": (DeadLetterState.RETRYING, ([2.0], "ann", "fixed", None)),
+    "supersede_dead_letters": (DeadLetterState.RESOLVED, ("ann", "superseded by attempt 2")),
+    "ignore_dead_letters": (DeadLetterState.IGNORED, ("ann", "known", "ignored", 1)),
+    "resolve_dead_letters": (DeadLetterState.RESOLVED, ("ann", "mended", 1)),
 }
 """Statements that move letters by their ids: where to, and their other arguments."""
 _SET_STATE = """
@@ -61,15 +61,15 @@ async def a_letter_leaves_only_the_states_it_may(stage: Stage) -> None:
             moved = await stage.engine.database.fetch(sql(name), [letter_id], *arguments)
             found = await stage.value("select state from holdfast.dead_letter where dead_letter_id = $1", letter_id)
             # Asked for and dispatched at once: two moves.
-            first = DeadLetterState.RETRY_REQUESTED if name == "send_letters" else to
+            first = DeadLetterState.RETRY_REQUESTED if name == "request_and_dispatch_dead_letters" else to
             assert not moved or first in TRANSITIONS[state], f"{name} moved a letter from {state} to {found}"
             assert found == (to if moved else state)
     await stage.engine.database.fetch(_SET_STATE, letter_id, DeadLetterState.RESOLVED.value)
     abandon = ([letter_id], "ann", "known", "abandoned", 1)
-    assert not await stage.engine.database.fetch(sql("ignore_letters"), *abandon)
+    assert not await stage.engine.database.fetch(sql("ignore_dead_letters"), *abandon)
     for state in DeadLetterState:
         await stage.engine.database.fetch(_SET_STATE, letter_id, state.value)
-        handed = await stage.engine.database.fetch(sql("hand_back_letter"), letter_id)
+        handed = await stage.engine.database.fetch(sql("return_dead_letter"), letter_id)
         assert bool(handed) == (state is DeadLetterState.OPEN)
 
 
@@ -78,7 +78,7 @@ async def what_is_ignored_can_only_be_abandoned(stage: Stage) -> None:
     """And only once: nothing is said twice."""
     _, letter_id = await a_letter(stage)
     moved = [
-        await stage.engine.database.fetch(sql("ignore_letters"), [letter_id], "ann", "known", how, 1)
+        await stage.engine.database.fetch(sql("ignore_dead_letters"), [letter_id], "ann", "known", how, 1)
         for how in ("ignored", "ignored", "abandoned", "abandoned")
     ]
     assert [len(rows) for rows in moved] == [1, 0, 1, 0]
@@ -88,7 +88,7 @@ async def what_is_ignored_can_only_be_abandoned(stage: Stage) -> None:
 async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
     """Somebody else's change that was not yet stored when it was looked for counts."""
     _, letter_id = await a_letter(stage)
-    for name in ("request_letters", "ignore_letters", "close_letters"):
+    for name in ("request_dead_letter_retries", "ignore_dead_letters", "resolve_dead_letters"):
         async with stage.engine.database.transaction() as session:
             await session.fetch(_SET_STATE, letter_id, DeadLetterState.RESOLVED.value)
             late = asyncio.ensure_future(stage.engine.database.fetch(sql(name), [letter_id], *MOVES[name][1]))
@@ -100,15 +100,15 @@ async def who_waited_for_a_letter_judges_it_as_it_is(stage: Stage) -> None:
 @check
 async def what_is_resolved_stays_so(stage: Stage) -> None:
     task_id, letter_id = await a_letter(stage)
-    await stage.engine.database.fetch(sql("close_letters"), [letter_id], "ann", "mended by hand", 1)
+    await stage.engine.database.fetch(sql("resolve_dead_letters"), [letter_id], "ann", "mended by hand", 1)
     await stage.harness.redrive(task_id)
     await stage.harness.settle(await stage.harness.claim_one(), Completed(b"1"))
     [letter] = await stage.harness.letters(task_id)
     assert (letter.state, letter.disposition, letter.actor) == ("resolved", "resolved", "ann")
-    assert not await stage.engine.database.fetch(sql("lock_task_letters"), int(task_id), 1)
+    assert not await stage.engine.database.fetch(sql("lock_dead_letters_of_task"), int(task_id), 1)
     await stage.engine.database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
-    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [77], 1, [])
-    assert not await stage.engine.database.fetch(sql("hold_run_letters"), [], 1, [int(task_id)])
+    assert not await stage.engine.database.fetch(sql("lock_dead_letters_of_runs"), [77], 1, [])
+    assert not await stage.engine.database.fetch(sql("lock_dead_letters_of_runs"), [], 1, [int(task_id)])
 
 
 @check
@@ -163,7 +163,7 @@ async def only_a_letter_that_was_asked_for_is_parked(stage: Stage) -> None:
     async with database.transaction() as session, stage.impatient() as other:
         await session.fetch("select from holdfast.dead_letter for update")
         assert not await other.fetch(park, 10, "x")
-    await database.fetch(sql("ignore_letters"), [letter_id], "ann", "known", "ignored", 1)
+    await database.fetch(sql("ignore_dead_letters"), [letter_id], "ann", "known", "ignored", 1)
     assert not await database.fetch(park, 10, "x")
 
 
@@ -181,7 +181,7 @@ async def sweeps_do_not_wait_for_one_another(stage: Stage) -> None:
         await session.fetch(
             "select from holdfast.dead_letter where dead_letter_id = any($1) for update", [letter_id, held_id]
         )
-        assert not await other.fetch(sql("lock_letters"), [letter_id])
+        assert not await other.fetch(sql("lock_dead_letters"), [letter_id])
         assert not await other.fetch(sql("requeue_stale_dead_letters"), 10)
     assert await repair_letters_once(stage.engine.database) == 1
 
@@ -207,9 +207,9 @@ async def a_campaigns_letters_are_its_own(stage: Stage) -> None:
 async def a_letter_without_the_option_is_not_retried(stage: Stage) -> None:
     _, letter_id = await a_letter(stage)
     await stage.engine.database.fetch("update holdfast.dead_letter set recovery_options = '{ignore}'")
-    assert not await stage.engine.database.fetch(sql("request_letters"), [letter_id], "ann", "fixed", 5)
+    assert not await stage.engine.database.fetch(sql("request_dead_letter_retries"), [letter_id], "ann", "fixed", 5)
     sent = ([2.0], "ann", "fixed", None)
-    assert not await stage.engine.database.fetch(sql("send_letters"), [letter_id], *sent)
+    assert not await stage.engine.database.fetch(sql("request_and_dispatch_dead_letters"), [letter_id], *sent)
     assert (await reinject_once(stage.engine, "w", 30)).task_id is None
 
 
@@ -219,13 +219,13 @@ async def another_tenants_letters_are_left_alone(stage: Stage) -> None:
     task_id, letter_id = await a_letter(stage)
     who = ("eve", "mine")
     database = stage.engine.database
-    assert not await database.fetch(sql("ignore_letters"), [letter_id], *who, "ignored", OTHER_TENANT_ID)
-    assert not await database.fetch(sql("close_letters"), [letter_id], *who, OTHER_TENANT_ID)
-    assert not await database.fetch(sql("lock_task_letters"), int(task_id), OTHER_TENANT_ID)
+    assert not await database.fetch(sql("ignore_dead_letters"), [letter_id], *who, "ignored", OTHER_TENANT_ID)
+    assert not await database.fetch(sql("resolve_dead_letters"), [letter_id], *who, OTHER_TENANT_ID)
+    assert not await database.fetch(sql("lock_dead_letters_of_task"), int(task_id), OTHER_TENANT_ID)
     await asked_for(stage, task_id)
     await database.fetch("update holdfast.dead_letter set run_id = 77, node_no = 0")
-    assert not await database.fetch(sql("hold_run_letters"), [77], OTHER_TENANT_ID, [])
-    assert not await database.fetch(sql("lock_run_letters"), 77, OTHER_TENANT_ID)
+    assert not await database.fetch(sql("lock_dead_letters_of_runs"), [77], OTHER_TENANT_ID, [])
+    assert not await database.fetch(sql("lock_run_dead_letters"), 77, OTHER_TENANT_ID)
     await database.fetch(
         "update holdfast.dead_letter set run_id = null, node_no = null, state = 'open', wants_sweep = false"
     )
@@ -273,7 +273,7 @@ async def reinjecting_does_not_wait_for_another(stage: Stage) -> None:
     _, letter_id = await a_letter(stage)
     async with stage.engine.database.transaction() as session, stage.impatient() as other:
         await session.fetch("select from holdfast.dead_letter where dead_letter_id = $1 for update", letter_id)
-        assert not await other.fetch(sql("take_letter"), 1, 30.0)
+        assert not await other.fetch(sql("take_dead_letter"), 1, 30.0)
 
 
 @check
@@ -308,9 +308,9 @@ async def only_old_resolved_letters_are_forgotten(stage: Stage) -> None:
     await stage.harness.settle(await stage.harness.claim_one(), Completed(b"1"))
     (again, under_way), (_, closed) = await a_letter(stage), await a_letter(stage)
     await stage.harness.redrive(again)
-    database, forget = stage.engine.database, sql("forget_letters")
+    database, forget = stage.engine.database, sql("delete_old_dead_letters")
     await database.fetch(sql("lease_dead_task"), 7, "first", 30.0)
-    await database.fetch(sql("close_letters"), [closed], "ann", "mended", 1)
+    await database.fetch(sql("resolve_dead_letters"), [closed], "ann", "mended", 1)
     await database.fetch(forget, 7.0, 10)
     assert await stage.value("select count(*) from holdfast.dead_letter") == 3
     assert await stage.value("select count(*) from holdfast.dead_lease") == 1

@@ -118,7 +118,7 @@ async def nothing_fires_by_rules_that_changed_meanwhile(stage: Stage) -> None:
     target = await passes.find_target(engine.database, engine.catalog, row)
     await declare_schedule(engine.database, DEFAULT_TENANT_ID, _draft(input=b'{"new": true}'))
     assert (await passes._settle(engine.database, engine.catalog, row, target)).fired == ()
-    trouble = (sql("trouble_schedule"), row.schedule_id, row.revision, "an old worry", 60.0)
+    trouble = (sql("record_schedule_error"), row.schedule_id, row.revision, "an old worry", 60.0)
     assert await engine.database.fetchval(*trouble) is None
     async with engine.database.transaction() as session:
         with refuses(Conflict):

@@ -45,7 +45,7 @@ async def an_effect_is_undone_once(stage: Stage) -> None:
     assert (first.task_id, first.is_new) == (second.task_id, True)
     assert not second.is_new
     kept = await stage.engine.database.fetch(
-        sql("keep_compensation"), DEFAULT_TENANT_ID, gate.key, 999, "eve", "once more"
+        sql("record_compensation"), DEFAULT_TENANT_ID, gate.key, 999, "eve", "once more"
     )
     assert kept == []
 
@@ -54,7 +54,7 @@ async def an_effect_is_undone_once(stage: Stage) -> None:
 async def another_tenants_effect_is_not_marked_as_undone(stage: Stage) -> None:
     gate = await _an_effect_to_undo(stage)
     assert not await stage.engine.database.fetch(sql("lock_compensation"), OTHER_TENANT_ID, gate.key)
-    assert not await stage.engine.database.fetch(sql("keep_compensation"), OTHER_TENANT_ID, gate.key, 999, "eve", "")
+    assert not await stage.engine.database.fetch(sql("record_compensation"), OTHER_TENANT_ID, gate.key, 999, "eve", "")
 
 
 @check

@@ -263,7 +263,7 @@ async def _release(
     )
     ids = set(found.letters[:room])
     ids |= {row.dead_letter_id for row in held if row.fingerprint == campaign.fingerprint}
-    units = _units(await campaigns_sql.take_campaign_letters(session, *which(campaign), sorted(ids)), held)
+    units = _units(await campaigns_sql.take_campaign_dead_letters(session, *which(campaign), sorted(ids)), held)
     going = units[: how_many_fit((unit.size for unit in units), min(room, len(found.letters)), is_alone=is_alone)]
     by = RequeueRequest(campaign.started_by, f"campaign {campaign.name}", campaign_id, PRIORITY, lifts_pause=False)
     plain = [letter for unit in going if unit.run_id is None for letter in unit.letters]
@@ -284,7 +284,7 @@ async def _release(
 
 
 def _units(
-    rows: Sequence[campaigns_sql.TakeCampaignLettersRow], held: Sequence[commands_sql.HoldRunLettersRow]
+    rows: Sequence[campaigns_sql.TakeCampaignDeadLettersRow], held: Sequence[commands_sql.LockDeadLettersOfRunsRow]
 ) -> list[_Unit]:
     """Group taken dead letters into the units that are released together, oldest first."""
     units: dict[tuple[int | None, int], _Unit] = {}
@@ -317,7 +317,7 @@ async def _release_run(
     catalog: Catalog,
     campaign: campaigns_sql.LockCampaignRow,
     unit: _Unit,
-    held: Sequence[commands_sql.HoldRunLettersRow],
+    held: Sequence[commands_sql.LockDeadLettersOfRunsRow],
     by: RequeueRequest,
     moved: CampaignsAdvanced,
 ) -> list[DeadLetter]:

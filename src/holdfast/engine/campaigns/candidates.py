@@ -46,7 +46,7 @@ async def look(session: Session, campaign: campaigns_sql.LockCampaignRow, room: 
     runs: list[int | None] = []
     # If every queue is paused, one dead letter is enough to find that out; it need not be the last one of this round.
     for size in (room if campaign.has_open_queue else 1, *[LOOK_BATCH] * LOOKS_MAX):
-        row = await campaigns_sql.next_campaign_letters(session, *which(campaign), place, size)
+        row = await campaigns_sql.next_campaign_dead_letters(session, *which(campaign), place, size)
         letters += row.letters
         runs += row.runs
         passed_by = passed_by or row.has_paused
@@ -76,4 +76,4 @@ async def keep_place(session: Session, campaign: campaigns_sql.LockCampaignRow, 
     """Store the position of a pass that released nothing."""
     place = place_after(found)
     if place != (campaign.looked_to, campaign.passed_by):
-        await campaigns_sql.keep_campaign_place(session, campaign.campaign_id, *place)
+        await campaigns_sql.store_campaign_position(session, campaign.campaign_id, *place)

@@ -124,7 +124,7 @@ async def approve_campaign(engine: Engine, tenant_id: int, campaign_id: int, *, 
         raise Conflict(
             f"Campaign {campaign_id} was {asked}: four eyes are needed.",
             code="approval_by_starter",
-            advice="Ask somebody else to approve it.",
+            advice="Another operator has to approve it.",
         )
     raise _wrong_state(view, "approved")
 

@@ -190,7 +190,7 @@ async def _unmake(database: Database, generation_id: int) -> None:
     try:
         async with database.transaction() as session:
             if await generations_sql.lock_leaving(session, generation_id):
-                await generations_sql.forget_stages(session, generation_id)
+                await generations_sql.delete_stages(session, generation_id)
                 await generations_sql.drop_generation_tables(session, generation_id)
                 assert await generations_sql.end_generation(session, generation_id)
     except LOCK_CONFLICT:

@@ -122,10 +122,10 @@ async def sweep_stages_once(database: Database) -> int:
         stale = await datasets_sql.stale_stages(session, SWEEP_BATCH)
         for row in stale:
             await datasets_sql.drop_staged(session, row.generation_id, row.task_id, row.lease_token, row.part)
-            await datasets_sql.forget_stage(session, row.task_id, row.lease_token, row.part)
+            await datasets_sql.delete_stage(session, row.task_id, row.lease_token, row.part)
     return len(stale)
 
 
 async def forget_commits_once(database: Database, *, days: float) -> bool:
     """Delete a batch of commit records that exceed their retention; their rows stay. Return whether there are more."""
-    return bool(await datasets_sql.forget_commits(database, days, FORGET_BATCH) == FORGET_BATCH)
+    return bool(await datasets_sql.delete_old_commits(database, days, FORGET_BATCH) == FORGET_BATCH)

@@ -40,7 +40,7 @@ async def rule(
     if action != EVERY_ACTION:
         bounds.valid_action(action)
     async with database.transaction() as session:
-        row = await effects_sql.rule_authority(session, tenant_id, effect, action, is_allowed, actor, reason)
+        row = await effects_sql.set_authority(session, tenant_id, effect, action, is_allowed, actor, reason)
         if row is None:
             return False
         change = Change(

@@ -61,7 +61,7 @@ async def compensate(
         keys = [f"compensate:{key}"]
         accepted = await enqueue_in(session, catalog, order, [_input(found, key)], keys=keys)
         [number] = accepted.task_ids
-        await effects_sql.keep_compensation(session, tenant_id, key, number, actor, reason)
+        await effects_sql.record_compensation(session, tenant_id, key, number, actor, reason)
         undone = {"task_id": str(number), "action": found.compensation}
         change = Change(verb="effect.compensate", subject_kind="effect", subject_id=key, after=undone)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)

@@ -48,6 +48,6 @@ async def recall_steps(database: Database, claimed: Claimed) -> list[StoredStep]
 async def keep_step(database: Database, claimed: Claimed, step: StoredStep) -> None:
     """Store a result for later attempts; `LeaseLost` without the current lease."""
     lease = (claimed.task_id, claimed.attempt, claimed.lease_token, claimed.tenant_id)
-    row = await insistently(lambda: effects_sql.keep_step(database, *lease, step.name, step.digest, step.output))
+    row = await insistently(lambda: effects_sql.store_step(database, *lease, step.name, step.digest, step.output))
     if not row.is_held:
         raise lease_lost(claimed, f"keep the step {step.name}")

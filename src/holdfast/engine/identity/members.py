@@ -65,11 +65,11 @@ async def add_member(
             raise Conflict(
                 f"{subject or domain} of {issuer} {'is a member already' if is_own else 'cannot be added'}.",
                 code="member_exists" if is_own else "member_not_added",
-                advice="See `holdfast member list`." if is_own else "Ask whoever runs the installation.",
+                advice="See `holdfast member list`." if is_own else "Ask an administrator of the installation.",
             )
         member_id = row.member_id
-        told = {"issuer": issuer, "subject": subject, "domain": domain, "role": kind}
-        change = Change(verb="member.add", subject_kind="member", subject_id=str(member_id), after=told)
+        member = {"issuer": issuer, "subject": subject, "domain": domain, "role": kind}
+        change = Change(verb="member.add", subject_kind="member", subject_id=str(member_id), after=member)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
     return Member(
         member_id=str(member_id),
@@ -107,8 +107,8 @@ async def remove_member(database: Database, tenant_id: int, member_id: str, *, a
         row = await identity_sql.remove_member(session, tenant_id, number)
         if row is None:
             raise NotFound(f"There is no member {member_id}.", code="member_not_found")
-        told = {"issuer": row.issuer, "subject": row.subject, "domain": row.domain, "role": row.role}
-        change = Change(verb="member.remove", subject_kind="member", subject_id=str(number), before=told)
+        member = {"issuer": row.issuer, "subject": row.subject, "domain": row.domain, "role": row.role}
+        change = Change(verb="member.remove", subject_kind="member", subject_id=str(number), before=member)
         await audit(session, tenant_id, [change], actor=actor, reason=reason)
 
 

@@ -188,7 +188,7 @@ async def adopt_launch(database: Database, launchers: Sequence[str]) -> Launch |
 
 async def open_launches(database: Database, launcher: str, *, asked_seconds: float) -> list[OpenLaunch]:
     """Return launches to which no worker attached and whose platform was not queried for a while."""
-    rows = await launches_sql.look_at_launches(database, launcher, asked_seconds, OVER_BATCH)
+    rows = await launches_sql.launches_to_check(database, launcher, asked_seconds, OVER_BATCH)
     return [OpenLaunch(*row) for row in rows]
 
 
@@ -206,7 +206,7 @@ async def lose_launch(database: Database, catalog: Catalog, one: OpenLaunch, det
 
 async def over_launches(database: Database, launcher: str) -> list[EndedLaunch]:
     """Return launches whose attempt has ended: their workers are to be stopped and the launches deleted."""
-    return [EndedLaunch(*row) for row in await launches_sql.over_launches(database, launcher, OVER_BATCH)]
+    return [EndedLaunch(*row) for row in await launches_sql.ended_launches(database, launcher, OVER_BATCH)]
 
 
 async def put_back_launch(database: Database, one: EndedLaunch) -> None:
@@ -215,13 +215,13 @@ async def put_back_launch(database: Database, one: EndedLaunch) -> None:
 
 
 async def forget_launch(database: Database, one: EndedLaunch) -> None:
-    await launches_sql.forget_launch(database, one.task_id, one.attempt)
+    await launches_sql.delete_launch(database, one.task_id, one.attempt)
 
 
 async def tidy_launches(database: Database) -> None:
     """Delete slots without a holder and expired tokens."""
     await launches_sql.free_slots(database)
-    await launches_sql.forget_tokens(database)
+    await launches_sql.delete_launch_tokens(database)
 
 
 async def launchers_wanted(database: Database) -> list[str]:

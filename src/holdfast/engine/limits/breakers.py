@@ -175,7 +175,7 @@ async def steer(
     """Open a breaker until it is closed by hand, close it, or try it now (`HALF_OPEN`). Its counters start again at
     zero."""
     async with engine.database.transaction() as session:
-        row = await guards_sql.steer_breaker(session, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
+        row = await guards_sql.set_breaker_state(session, tenant_id, action, CIRCUIT_CODES[to], actor, reason)
         if row is None:
             raise _missing(action)
         change = Change(

@@ -34,7 +34,7 @@ async def declare_guards(engine: Engine, tenant_id: int, guards: Mapping[str, Gu
         if guard.breaker is not None:
             await _declare_breaker(engine, tenant_id, action, guard.breaker)
         elif has_breaker:
-            await guards_sql.forget_breaker(engine.database, tenant_id, action)
+            await guards_sql.delete_breaker(engine.database, tenant_id, action)
         if guard.quota is not None or has_quota:
             await set_quota(engine, tenant_id, guard.quota, action=action, actor=ACTOR, reason="")
 

@@ -99,9 +99,9 @@ async def _store(
     actor: str,
     reason: str,
 ) -> bool:
-    row: guards_sql.ForgetQuotaRow | guards_sql.DeclareQuotaRow | None
+    row: guards_sql.DeleteQuotaRow | guards_sql.DeclareQuotaRow | None
     if quota is None:
-        row = await guards_sql.forget_quota(session, tenant_id, action, queue, actor, reason)
+        row = await guards_sql.delete_quota(session, tenant_id, action, queue, actor, reason)
     else:
         limits = (quota.retries, quota.share, quota.window_seconds)
         row = await guards_sql.declare_quota(session, tenant_id, action, queue, *limits, actor, reason)
@@ -182,7 +182,7 @@ def _view(row: guards_sql.ShowQuotasRow, slices: Any) -> QuotaView:
 
 
 def _quota(
-    row: guards_sql.ForgetQuotaRow
+    row: guards_sql.DeleteQuotaRow
     | guards_sql.DeclareQuotaRow
     | guards_sql.LockQuotasRow
     | guards_sql.QuotaNowRow

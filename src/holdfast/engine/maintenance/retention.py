@@ -51,12 +51,12 @@ async def retain_once(database: Database, *, days: float) -> Retained:
     # Count completions before deleting the events that they are counted from.
     await counts_sql.count_completed(database, True)
     is_behind = await _forget_events(database, days)
-    is_behind |= await _forget(partial(sweep_sql.forget_letters, database, days))
-    is_behind |= await _forget(partial(requests_sql.forget_request_keys, database))
+    is_behind |= await _forget(partial(sweep_sql.delete_old_dead_letters, database, days))
+    is_behind |= await _forget(partial(requests_sql.delete_old_request_keys, database))
     is_behind |= await _forget_signals(database, days)
     if is_new_day:
-        await retention_sql.forget_workers(database, days)
-    await schedules_sql.forget_slots(database, days, SLOTS_MAX, SLOTS_MIN)
+        await retention_sql.delete_old_workers(database, days)
+    await schedules_sql.delete_old_slots(database, days, SLOTS_MAX, SLOTS_MIN)
     done = await fold_old(database, days=days)
     return Retained(dropped=done.dropped, copied=done.copied, is_behind=is_behind)
 
@@ -66,7 +66,7 @@ async def _forget_events(database: Database, days: float) -> bool:
     rows slow the scan down until a vacuum."""
     last: tuple[str, int] = ("0", 0)
     for _ in range(BATCHES_MAX):
-        row = await retention_sql.forget_events(database, days, FORGET_BATCH, *last)
+        row = await retention_sql.delete_old_events(database, days, FORGET_BATCH, *last)
         if row is None or row.events < FORGET_BATCH:
             return False
         last = (row.xid, row.seq)
@@ -78,7 +78,7 @@ async def _forget_signals(database: Database, days: float) -> bool:
     each batch begins after the last."""
     last = 0
     for _ in range(BATCHES_MAX):
-        row = await signals_sql.forget_signals(database, days, FORGET_BATCH, last)
+        row = await signals_sql.delete_old_signals(database, days, FORGET_BATCH, last)
         if row.signals < FORGET_BATCH:
             return False
         last = row.last

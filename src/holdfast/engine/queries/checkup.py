@@ -80,7 +80,9 @@ async def check_up(
             found += _rights(await checkup_sql.checkup_rights(database))
             found.append(_instant(await checkup_sql.checkup_instant(database)))
             found.append(_sequences(await checkup_sql.checkup_sequences(database, SEQUENCE_SHARE_MAX)))
-            found += _walls(await checkup_sql.checkup_walls(database), await checkup_sql.tenant_role(database))
+            found += _walls(
+                await checkup_sql.checkup_row_level_security(database), await checkup_sql.tenant_role(database)
+            )
             found += _work(await checkup_sql.checkup_work(database, silent_seconds))
         if version >= len(known()):
             found.append(_epoch(await epoch_sql.checkup_epoch(database)))
@@ -181,7 +183,7 @@ def _hygiene(row: checkup_sql.CheckupServerRow) -> Iterator[Finding]:
         "replication slots",
         not row.idle_slots,
         f"{row.idle_slots} inactive",
-        "Drop slots nobody reads (pg_drop_replication_slot): they keep old rows and WAL.",
+        "Drop replication slots without a consumer (pg_drop_replication_slot): they keep old rows and WAL.",
     )
     yield finding(
         "notify queue",
@@ -297,7 +299,9 @@ def _wake(view: WakeView, carrier: str) -> Finding:
     )
 
 
-def _walls(row: checkup_sql.CheckupWallsRow, role: checkup_sql.TenantRoleRow) -> Iterator[Finding]:
+def _row_level_security(
+    row: checkup_sql.CheckupRowLevelSecurityRow, role: checkup_sql.TenantRoleRow
+) -> Iterator[Finding]:
     missing = statements_missing(has_role=role.has_role, may_become=role.may_become, role=role.me)
     said = {
         (False, False): "there is no role holdfast_tenant",
@@ -339,7 +343,7 @@ def _work(row: checkup_sql.CheckupWorkRow) -> Iterator[Finding]:
     )
     late = max(row.overdue_seconds or 0.0, row.unreaped_seconds or 0.0)
     yield finding(
-        "repair loops",
+        "maintenance loops",
         late <= REPAIR_SECONDS_MAX,
         f"due work or expired leases untouched for {human(late)}"
         if late > REPAIR_SECONDS_MAX

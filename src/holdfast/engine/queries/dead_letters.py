@@ -137,7 +137,7 @@ async def letter_page(
     is_plain = not states and fingerprint is None
     most = limit * LOOK_PLAIN if is_plain else max(limit, LOOK_LETTERS)
     look = None if task_id is not None or (fingerprint is not None and is_unresolved) else most
-    found = await dead_letters_sql.list_letters(
+    found = await dead_letters_sql.list_dead_letters(
         database, tenant_id, *asked, limit, None, with_input, look, is_unresolved
     )
     rows = [_view(row) for row in found if row.dead_letter_id is not None]
@@ -148,7 +148,7 @@ async def letter_page(
 
 async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -> DeadLetterView:
     """Return one dead letter in full; raise `NotFound` if it does not exist."""
-    rows = await dead_letters_sql.list_letters(
+    rows = await dead_letters_sql.list_dead_letters(
         database, tenant_id, None, None, None, ID_MAX, 1, dead_letter_id, True, None, False
     )
     if rows[0].dead_letter_id is None:
@@ -161,7 +161,7 @@ async def show_letter(database: Database, tenant_id: int, dead_letter_id: int) -
     return msgspec.structs.replace(_view(rows[0]), effects=effects)
 
 
-def _view(row: dead_letters_sql.ListLettersRow) -> DeadLetterView:
+def _view(row: dead_letters_sql.ListDeadLettersRow) -> DeadLetterView:
     found = {name: value for name, value in row._asdict().items() if name != "floor"}
     ids = ("dead_letter_id", "task_id", "run_id", "previous_id", "campaign_id")
     found |= {name: None if found[name] is None else str(found[name]) for name in ids}

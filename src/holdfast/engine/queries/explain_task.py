@@ -117,10 +117,10 @@ async def read_facts(
 
 async def read_letters(database: Database, tenant_id: int, task_id: int) -> tuple[DeadLetterFacts, ...]:
     """Return the unresolved dead letters of a task, one of each kind; one that is being retried comes first."""
-    return tuple(_letter(row) for row in await explain_sql.explain_letters(database, task_id, tenant_id))
+    return tuple(_letter(row) for row in await explain_sql.explain_dead_letters(database, task_id, tenant_id))
 
 
-def _letter(row: explain_sql.ExplainLettersRow) -> DeadLetterFacts:
+def _letter(row: explain_sql.ExplainDeadLettersRow) -> DeadLetterFacts:
     campaign = None
     if row.campaign_id is not None:
         campaign = CampaignFacts(campaign_id=row.campaign_id, name=row.campaign_name, state=row.campaign_state)

@@ -17,5 +17,5 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_pulse(database: Database) -> Throughput:
     """Read the counters. A rate needs two readings."""
-    row = await tasks_sql.pulse(database)
+    row = await tasks_sql.throughput_counts(database)
     return Throughput(enqueued=row.enqueued, finished=row.finished)

@@ -207,7 +207,7 @@ async def fire(
                     advice="Wait for it or cancel it.",
                 )
             settled = await carry_out(session, catalog, row, target, judged, actor=actor)
-            await schedules_sql.look_soon(session, row.schedule_id)
+            await schedules_sql.check_schedule_soon(session, row.schedule_id)
             change = _change("schedule.fire", name, None, {"state": verdict.state.value, "slot": row.now.isoformat()})
             await audit(session, tenant_id, [change], actor=actor, reason=reason)
             fired = _fired(row, target, verdict, settled.fired)

@@ -175,12 +175,12 @@ async def _apart(database: Database, row: ScheduleRow) -> AsyncIterator[None]:
 
 async def _put_off(database: Database, row: ScheduleRow, error: Exception) -> None:
     said = str(error) or type(error).__name__
-    await schedules_sql.trouble_schedule(database, row.schedule_id, row.revision, said[:1000], TROUBLE_SECONDS)
+    await schedules_sql.record_schedule_error(database, row.schedule_id, row.revision, said[:1000], TROUBLE_SECONDS)
 
 
 async def seconds_until_slot(database: Database) -> float | None:
     """Return the seconds until a schedule has to be processed; None if there is none."""
-    seconds = await schedules_sql.next_look(database)
+    seconds = await schedules_sql.next_schedule_check(database)
     return None if seconds is None else max(0.0, float(seconds))
 
 
@@ -290,23 +290,23 @@ async def carry_out(
             session, row.schedule_id, list(judged.dropped), Cause.REPLACED.value, REPLACED, row.name
         )
     if judged.released is not None:
-        number, told = await _fire(session, catalog, row, target, judged.released)
+        number, sent = await _fire(session, catalog, row, target, judged.released)
         task_id, run_id = (None, number) if target.task is None else (number, None)
         reason = "Fired when the firing before it was over."
         released = await schedules_sql.release_slot(
             session, row.schedule_id, judged.released, task_id, run_id, reason, row.name
         )
-        assert released is not None, "nobody else decides under this lock"
+        assert released is not None, "the lock excludes every other transaction"
         fired.append(number)
-        notifications = notifications.and_(told)
+        notifications = notifications.and_(sent)
     columns: list[tuple[Any, ...]] = []
     for verdict in judged.verdicts:
         task_id = run_id = None
         if verdict.state is SlotState.FIRED:
-            number, told = await _fire(session, catalog, row, target, verdict.slot)
+            number, sent = await _fire(session, catalog, row, target, verdict.slot)
             task_id, run_id = (None, number) if target.task is None else (number, None)
             fired.append(number)
-            notifications = notifications.and_(told)
+            notifications = notifications.and_(sent)
         when = (verdict.slot, verdict.first if verdict.count > 1 else None, verdict.count, SLOT_CODES[verdict.state])
         columns.append((*when, task_id, run_id, verdict.cause.value, verdict.reason))
     if columns:

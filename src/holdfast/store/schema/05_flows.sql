@@ -95,7 +95,7 @@ create table holdfast.run (
 create index run_recent on holdfast.run (tenant_id, run_id);
 create index run_open on holdfast.run (tenant_id, run_id) where state = 'o' and run_id > 0;
 create index run_failed on holdfast.run (tenant_id, run_id) where state in ('f', 'x');
--- What the repair loops look for. Few rows meet these conditions, and no run changes these columns as it progresses,
+-- What the maintenance loops look for. Few rows meet these conditions, and no run changes these columns as it progresses,
 -- so its updates stay in place.
 create index run_unanswered on holdfast.run (run_id) where parent_run_id is not null and state <> 'o' and not is_answered;
 create index run_wanted on holdfast.run (run_id) where is_wanted;

@@ -137,7 +137,7 @@ create table holdfast.campaign (
   -- a paused queue or run.
   looked_to bigint not null default 0,
   passed_by boolean not null default false,
-  -- From a resume on, its approval must come from somebody other than the actor who resumed it.
+  -- From a resume on, its approval must come from another actor than the one who resumed it.
   resumed_by text,
   constraint campaign_state check (
     state in ('awaiting_approval', 'awaiting_version', 'canary', 'ramp', 'stopped', 'completed', 'aborted')

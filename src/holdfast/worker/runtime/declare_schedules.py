@@ -28,7 +28,7 @@ async def declare_schedules(
     for schedule in schedules:
         draft = await _draft(engine, origin, schedule, actions)
         if not await declare_schedule(engine.database, engine.tenant_id, draft):
-            log.warning("schedule %s was made by somebody else; what this app says about it is not used", schedule.name)
+            log.warning("schedule %s was not created by an app; its declaration here is not used", schedule.name)
 
 
 async def _draft(

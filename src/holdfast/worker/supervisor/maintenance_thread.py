@@ -105,7 +105,7 @@ class MaintenanceThread:
                     if self._background_loop is not None:
                         group.create_task(self._background_loop(self._engine))
             except Exception:
-                log.exception("the repair loops failed, starting them again")
+                log.exception("the maintenance loops failed, starting them again")
             await asyncio.sleep(REPEAT_SECONDS_MAX)
 
     def _begin_retirement(self, worker_id: int, was_asked_to_stop: bool) -> None:

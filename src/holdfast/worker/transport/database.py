@@ -207,7 +207,7 @@ class DatabaseTransport:
         try:
             await publish_and_propagate(self._engine, notifications)
         except ANY_DB_ERROR as error:
-            log.warning("could not follow up on ended runs, the repair loops will: %s", error)
+            log.warning("could not propagate ended runs, the maintenance loops will: %s", error)
 
     async def propagated(self) -> None:
         """Wait until everything published so far is propagated, or left to the maintenance loops."""

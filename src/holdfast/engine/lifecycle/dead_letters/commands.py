@@ -114,7 +114,7 @@ async def redrive_group(
         async with engine.database.transaction() as session:
             if once is not None and not after:
                 await once.begin(session)
-            page = await commands_sql.group_letters(session, tenant_id, fingerprint, after, REQUEST_BATCH)
+            page = await commands_sql.dead_letters_of_group(session, tenant_id, fingerprint, after, REQUEST_BATCH)
             if not page:
                 break
             count = await request(session, [row.dead_letter_id for row in page], by)
@@ -122,7 +122,7 @@ async def redrive_group(
             await audit(session, tenant_id, [change], actor=actor, reason=by.reason)
             asked += count
         after = page[-1].dead_letter_id
-    if not asked and not await dead_letters_sql.unresolved_letters(
+    if not asked and not await dead_letters_sql.unresolved_dead_letters(
         engine.database, tenant_id, None, fingerprint, 0, 1, False
     ):
         raise _no_group(fingerprint)
@@ -155,7 +155,7 @@ async def ignore(
     async for page in _unresolved(engine, tenant_id, task_id, fingerprint, with_ignored=abandons):
         async with engine.database.transaction() as session:
             ids = [row.dead_letter_id for row in page]
-            rows = await commands_sql.ignore_letters(session, ids, actor, why, how, tenant_id)
+            rows = await commands_sql.ignore_dead_letters(session, ids, actor, why, how, tenant_id)
             changes = [_letter_change("dead.ignore", row, DeadLetterState.IGNORED, how) for row in rows]
             run_ids = sorted({row.run_id for row in page if abandons and row.run_id is not None})
             ended = [await cancel_run_in(session, engine.catalog, tenant_id, run_id, **who) for run_id in run_ids]
@@ -186,7 +186,7 @@ async def resolve(
     async for page in _unresolved(engine, tenant_id, task_id, fingerprint):
         async with engine.database.transaction() as session:
             ids = [row.dead_letter_id for row in page]
-            rows = await commands_sql.close_letters(session, ids, actor, why, tenant_id)
+            rows = await commands_sql.resolve_dead_letters(session, ids, actor, why, tenant_id)
             changes = [
                 _letter_change("dead.resolve", row, DeadLetterState.RESOLVED, Disposition.RESOLVED) for row in rows
             ]
@@ -195,7 +195,7 @@ async def resolve(
     return DeadLettersMoved(len(moved), len(set(moved)))
 
 
-def _group_change(fingerprint: str, page: list[commands_sql.GroupLettersRow], count: int) -> Change:
+def _group_change(fingerprint: str, page: list[commands_sql.DeadLettersOfGroupRow], count: int) -> Change:
     states = [row.state for row in page]
     return Change(
         verb="dead.redrive",
@@ -208,7 +208,7 @@ def _group_change(fingerprint: str, page: list[commands_sql.GroupLettersRow], co
 
 def _letter_change(
     verb: str,
-    row: commands_sql.CloseLettersRow | commands_sql.IgnoreLettersRow,
+    row: commands_sql.ResolveDeadLettersRow | commands_sql.IgnoreDeadLettersRow,
     state: DeadLetterState,
     disposition: Disposition,
 ) -> Change:
@@ -223,11 +223,11 @@ def _letter_change(
 
 async def _unresolved(
     engine: Engine, tenant_id: int, task_id: int | None, fingerprint: str | None, *, with_ignored: bool = False
-) -> AsyncIterator[list[dead_letters_sql.UnresolvedLettersRow]]:
+) -> AsyncIterator[list[dead_letters_sql.UnresolvedDeadLettersRow]]:
     """Yield the unresolved dead letters of a task or group, page by page; `NotFound` if there are none."""
     after = 0
     size = ABANDON_BATCH if with_ignored else REQUEST_BATCH
-    while rows := await dead_letters_sql.unresolved_letters(
+    while rows := await dead_letters_sql.unresolved_dead_letters(
         engine.database, tenant_id, task_id, fingerprint, after, size, with_ignored
     ):
         after = rows[-1].dead_letter_id

@@ -45,13 +45,13 @@ async def reinject_once(
             code="invalid_visibility_timeout",
         )
     worker_id = valid_worker_id(worker_id)
-    taken = await sweep_sql.take_letter(engine.database, tenant_id, visibility_timeout_seconds)
+    taken = await sweep_sql.take_dead_letter(engine.database, tenant_id, visibility_timeout_seconds)
     if taken is None:
         return Reinjected(False, None)
     task_id: int = taken.task_id
     leased = await sweep_sql.lease_dead_task(engine.database, task_id, worker_id, visibility_timeout_seconds)
     if leased is None:
-        await sweep_sql.hand_back_letter(engine.database, taken.dead_letter_id)
+        await sweep_sql.return_dead_letter(engine.database, taken.dead_letter_id)
         return Reinjected(False, str(task_id))
     try:
         done = await _redrive(engine, tenant_id, task_id, worker_id)

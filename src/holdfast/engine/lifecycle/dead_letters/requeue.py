@@ -81,12 +81,12 @@ async def dispatch_tasks(
 
 async def lock_run_dead_letters(
     session: Session, tenant_id: int, run_ids: Iterable[int], task_ids: Sequence[int] = ()
-) -> list[commands_sql.HoldRunLettersRow]:
+) -> list[commands_sql.LockDeadLettersOfRunsRow]:
     """Lock every unresolved dead letter of some runs and tasks. Every re-drive locks these first."""
     numbers = sorted(set(run_ids))
     if not numbers and not task_ids:
         return []
-    return list(await commands_sql.hold_run_letters(session, numbers, tenant_id, list(task_ids)))
+    return list(await commands_sql.lock_dead_letters_of_runs(session, numbers, tenant_id, list(task_ids)))
 
 
 async def dispatch_run(
@@ -95,7 +95,7 @@ async def dispatch_run(
     tenant_id: int,
     run_id: int,
     letters: Sequence[DeadLetter],
-    held: Sequence[commands_sql.HoldRunLettersRow],
+    held: Sequence[commands_sql.LockDeadLettersOfRunsRow],
     by: RequeueRequest,
     *,
     only: str | None = None,
@@ -129,7 +129,7 @@ async def dispatch_run(
     return Dispatched(marked, len(going) + len(others), done.notifications), done
 
 
-def waiting(held: Iterable[commands_sql.HoldRunLettersRow], run_id: int) -> list[Any]:
+def waiting(held: Iterable[commands_sql.LockDeadLettersOfRunsRow], run_id: int) -> list[Any]:
     """Return the dead letters of one run that are open or requested."""
     states = (DeadLetterState.OPEN, DeadLetterState.RETRY_REQUESTED)
     return [row for row in held if row.run_id == run_id and row.state in states]
@@ -147,14 +147,18 @@ async def mark(
     pauses = [dispatch_backoff_seconds(letter.dispatches + 1) for letter in letters]
     ids = [letter.dead_letter_id for letter in letters]
     who = (by.actor, by.reason, by.campaign_id)
-    statement = sweep_sql.mark_dispatched if is_requested else sweep_sql.send_letters
+    statement = sweep_sql.mark_dispatched if is_requested else sweep_sql.request_and_dispatch_dead_letters
     marked = set(await statement(session, ids, pauses, *who))
     return [letter for letter in letters if letter.dead_letter_id in marked]
 
 
 async def request(session: Session, dead_letter_ids: Sequence[int], by: RequeueRequest) -> int:
     """Request a retry of dead letters that are open or ignored. Return how many changed."""
-    return len(await sweep_sql.request_letters(session, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max))
+    return len(
+        await sweep_sql.request_dead_letter_retries(
+            session, list(dead_letter_ids), by.actor, by.reason, by.dispatches_max
+        )
+    )
 
 
 async def redrive_task(
@@ -192,11 +196,11 @@ class LockedDeadTask(msgspec.Struct, frozen=True):
     """A task that failed for good, with its unresolved dead letters and those of its run (`held`), all locked."""
 
     row: commands_sql.DeadTaskRow
-    held: list[commands_sql.HoldRunLettersRow]
-    letters: list[commands_sql.LockTaskLettersRow]
+    held: list[commands_sql.LockDeadLettersOfRunsRow]
+    letters: list[commands_sql.LockDeadLettersOfTaskRow]
 
     @property
-    def newest(self) -> commands_sql.LockTaskLettersRow | None:
+    def newest(self) -> commands_sql.LockDeadLettersOfTaskRow | None:
         return self.letters[-1] if self.letters else None
 
 
@@ -207,7 +211,7 @@ async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, tas
     held = (
         [] if place is None or place.run_id is None else await lock_run_dead_letters(session, tenant_id, [place.run_id])
     )
-    letters = await commands_sql.lock_task_letters(session, task_id, tenant_id)
+    letters = await commands_sql.lock_dead_letters_of_task(session, task_id, tenant_id)
     # Another transaction may have requeued the task while this one waited for the locks.
     dead = await commands_sql.dead_task(session, task_id, tenant_id)
     if dead is None or dead.state != "f":
@@ -217,7 +221,7 @@ async def lock_dead_task(session: Session, catalog: Catalog, tenant_id: int, tas
     return LockedDeadTask(dead, held, list(letters))
 
 
-async def _requested(session: Session, row: commands_sql.LockTaskLettersRow, by: RequeueRequest) -> DeadLetter:
+async def _requested(session: Session, row: commands_sql.LockDeadLettersOfTaskRow, by: RequeueRequest) -> DeadLetter:
     is_reset = row.state == DeadLetterState.IGNORED
     if row.state in (DeadLetterState.OPEN, DeadLetterState.IGNORED):
         await request(session, [row.dead_letter_id], by)
@@ -230,12 +234,12 @@ def with_its_run(task_id: int, is_canceled: bool, why: str) -> Conflict:
     return Conflict(
         f"cannot retry execution in status '{'canceled' if is_canceled else 'failed'}'",
         code="execution_not_retryable",
-        advice=f"{why} Start the flow anew." if is_canceled else f"{why} Try again when its node is over.",
+        advice=f"{why} Start a new run of the flow." if is_canceled else f"{why} Try again when its node is over.",
         task_id=str(task_id),
     )
 
 
-LockedRow = campaigns_sql.TakeCampaignLettersRow | sweep_sql.LockLettersRow | sweep_sql.LockRunLettersRow
+LockedRow = campaigns_sql.TakeCampaignDeadLettersRow | sweep_sql.LockDeadLettersRow | sweep_sql.LockRunDeadLettersRow
 
 
 def letters_of(rows: Iterable[LockedRow]) -> list[DeadLetter]:

@@ -60,7 +60,7 @@ class Swept(msgspec.Struct):
 async def sweep_once(database: Database, catalog: Catalog, *, after: int = 0, limit: int = SWEEP_BATCH) -> Swept:
     """Process at most `limit` dead letters, those after an id. Dead letters that stay as they are, or that another
     process changed first, are not counted."""
-    page = await sweep_sql.letters_to_sweep(database, after, limit)
+    page = await sweep_sql.dead_letters_to_sweep(database, after, limit)
     swept = Swept(after=page[-1].dead_letter_id if len(page) == limit else 0)
     if plain := [row.dead_letter_id for row in page if row.run_id is None]:
         async with database.transaction() as session:
@@ -89,7 +89,7 @@ async def repair_letters_once(database: Database, *, limit: int = REPAIR_BATCH) 
 
 
 async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: Swept) -> None:
-    rows = await sweep_sql.lock_letters(session, list(dead_letter_ids))
+    rows = await sweep_sql.lock_dead_letters(session, list(dead_letter_ids))
     judged = [(row, judge(_facts(row, OwningRun(row.stand), row.owner_id), at=row.at)) for row in rows]
     await _conclude(session, judged, swept)
     due = [row for row, verdict in judged if verdict is SweepDecision.REDRIVE]
@@ -99,7 +99,7 @@ async def _sweep_tasks(session: Session, dead_letter_ids: Sequence[int], swept: 
 
 
 async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id: int, swept: Swept) -> None:
-    rows = await sweep_sql.lock_run_letters(session, run_id, tenant_id)
+    rows = await sweep_sql.lock_run_dead_letters(session, run_id, tenant_id)
     run = await runs_sql.lock_run(session, run_id, tenant_id)
     stand = OwningRun.GONE if run is None else _stand(run)
     owner_id = None if run is None else run.tenant_id
@@ -120,7 +120,7 @@ async def _sweep_run(session: Session, catalog: Catalog, run_id: int, tenant_id:
         await _count(session, tenant_id, swept, done)
 
 
-async def _resting(session: Session, run_id: int, rows: Sequence[sweep_sql.LockRunLettersRow]) -> frozenset[int]:
+async def _resting(session: Session, run_id: int, rows: Sequence[sweep_sql.LockRunDeadLettersRow]) -> frozenset[int]:
     """Return the nodes among the dead letters of a locked run that a re-drive would reset."""
     found = await sweep_sql.nodes_at_rest(session, run_id, [row.node_no for row in rows])
     return frozenset(row.node_no for row in found)
@@ -128,18 +128,18 @@ async def _resting(session: Session, run_id: int, rows: Sequence[sweep_sql.LockR
 
 async def _conclude(
     session: Session,
-    judged: Sequence[tuple[sweep_sql.LockLettersRow | sweep_sql.LockRunLettersRow, SweepDecision]],
+    judged: Sequence[tuple[sweep_sql.LockDeadLettersRow | sweep_sql.LockRunDeadLettersRow, SweepDecision]],
     swept: Swept,
 ) -> None:
     """Store the final transitions: resolve superseded dead letters, park exhausted ones."""
     if ids := [row.dead_letter_id for row, found in judged if found is SweepDecision.RESOLVE]:
         swept.count += len(await sweep_sql.resolve_superseded(session, ids, SWEEP_ACTOR))
     if ids := [row.dead_letter_id for row, found in judged if found is SweepDecision.EXHAUST]:
-        swept.count += len(await sweep_sql.exhaust_letters(session, ids, SWEEP_ACTOR))
+        swept.count += len(await sweep_sql.exhaust_dead_letters(session, ids, SWEEP_ACTOR))
 
 
 def _facts(
-    row: sweep_sql.LockLettersRow | sweep_sql.LockRunLettersRow, stand: OwningRun, owner_id: int | None
+    row: sweep_sql.LockDeadLettersRow | sweep_sql.LockRunDeadLettersRow, stand: OwningRun, owner_id: int | None
 ) -> DeadLetterEvidence:
     return DeadLetterEvidence(
         state=DeadLetterState(row.state),

@@ -67,7 +67,7 @@ async def answer_approval(
         if node_no is None:
             raise no_node(run_id, name, list(plan.number))
         key = _key_of(run_id, plan.nodes[node_no])
-        standing = await signals_sql.approval_standing(session, run_id, node_no, tenant_id, key)
+        standing = await signals_sql.approval_state(session, run_id, node_no, tenant_id, key)
         _require_open(run_id, name, found, standing)
         signal_id = await signals_sql.send_signal(session, tenant_id, key, run_id, actor, payload)
         is_early = standing.state != "w"
@@ -96,13 +96,13 @@ def _key_of(run_id: int, node: Node) -> str:
     return f"{APPROVAL_PREFIX}{run_id}:{node.name}"
 
 
-def _require_open(run_id: int, name: str, run: runs_sql.LockRunRow, standing: signals_sql.ApprovalStandingRow) -> None:
+def _require_open(run_id: int, name: str, run: runs_sql.LockRunRow, standing: signals_sql.ApprovalStateRow) -> None:
     """Raise `Conflict` for an answer that comes second or too late, with the reason that is closest to the node."""
     code, why = "", ""
     if standing.is_answered:
         said = json_codec.decode(standing.payload or b"null")
         is_given = isinstance(said, dict) and said.get("approved") is True
-        who = standing.actor or "somebody"
+        who = standing.actor or "an unnamed caller"
         code, why = "approval_answered", f"{who} {'approved' if is_given else 'rejected'} it already"
     elif standing.is_overdue:
         code, why = "approval_overdue", "its time is over"
@@ -125,7 +125,7 @@ async def _end(
     catalog: Catalog,
     run: LockedRun,
     node_no: int,
-    standing: signals_sql.ApprovalStandingRow,
+    standing: signals_sql.ApprovalStateRow,
     signal_id: int,
 ) -> Notifications:
     run.progress.rows[node_no] = NodeRow(node_no, "w", attempt=standing.attempt, generation=standing.generation)

@@ -120,7 +120,7 @@ async def _mend(
     node_no: int,
     child_id: int,
     answer: taskless_nodes_sql.AnswerChildRow,
-    held: Sequence[commands_sql.HoldRunLettersRow],
+    held: Sequence[commands_sql.LockDeadLettersOfRunsRow],
 ) -> Notifications:
     """Complete the failed node of a child run that completed after all, by a re-drive of its own.
 
@@ -159,7 +159,7 @@ async def retry_children_once(database: Database, catalog: Catalog, *, limit: in
         by = RequeueRequest(MENDER, f"run {parent_id} is run again")
         try:
             if parent is None or parent.is_canceled:
-                raise Conflict("Nobody waits for it any more.", code="run_not_open")
+                raise Conflict("The parent run no longer waits for it.", code="run_not_open")
             _, done = await dispatch_run(session, catalog, tenant_id, child_id, [], held, by)
         except Conflict:
             await taskless_nodes_sql.unwant_child(session, child_id)

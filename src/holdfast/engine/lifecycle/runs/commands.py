@@ -233,7 +233,7 @@ def run_change(verb: str, run_id: int, before: dict[str, Any], after: dict[str, 
 
 async def refused(database: Database, tenant_id: int, run_id: int, word: str) -> Exception:
     """Build the error for a run that cannot be paused, resumed or canceled."""
-    row = await runs_sql.see_run(database, run_id, tenant_id)
+    row = await runs_sql.read_run(database, run_id, tenant_id)
     if row is None:
         return no_run(run_id)
     now = ENDS.get(row.state) or (

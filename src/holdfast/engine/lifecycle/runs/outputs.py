@@ -113,7 +113,7 @@ async def read_outputs(session: Session, runs: Mapping[int, RunValues], asked: C
                 _keep(runs[node[0]], node[1], output)
                 found += 1
     if special:
-        for run_id, node_no, own, items in await runs_sql.read_special_outputs(session, *_columns(special)):
+        for run_id, node_no, own, items in await runs_sql.read_taskless_outputs(session, *_columns(special)):
             gathered = own if items is None else b"[" + b",".join(item or b"null" for item in items) + b"]"
             assert gathered is not None, "a node without items has its own output"
             _keep(runs[run_id], node_no, gathered)

@@ -137,7 +137,7 @@ async def plan_redrive(
             task_ids += [row.task_id] if first is None else range(first, first + (row.items or 0))
     kept, replaced = children_of(catalog.flows.snapshot(found.snapshot_id), plan, rows)
     for child_id in kept:
-        child = await runs_sql.see_run(session, child_id, tenant_id)
+        child = await runs_sql.read_run(session, child_id, tenant_id)
         if child is not None and child.state == "f":
             task_ids += (await plan_redrive(session, catalog, tenant_id, child_id)).task_ids
     for below in await taskless_nodes_sql.tasks_below(session, replaced) if replaced else ():
@@ -148,12 +148,12 @@ async def plan_redrive(
 async def _plan(
     session: Session, catalog: Catalog, tenant_id: int, run_id: int, only: str | int | None, *, is_locking: bool
 ) -> tuple[
-    runs_sql.LockRunRow | runs_sql.SeeRunRow,
+    runs_sql.LockRunRow | runs_sql.ReadRunRow,
     Redrive,
     list[run_commands_sql.NodeStatesRow],
 ]:
     """Plan a re-drive. Return the run, read with or without its lock, the plan, and the states of its nodes."""
-    read = runs_sql.lock_run if is_locking else runs_sql.see_run
+    read = runs_sql.lock_run if is_locking else runs_sql.read_run
     found = await read(session, run_id, tenant_id)
     if found is None:
         raise no_run(run_id)
@@ -179,7 +179,7 @@ async def _plan(
 async def _reopen(
     session: Session,
     catalog: Catalog,
-    found: runs_sql.LockRunRow | runs_sql.SeeRunRow,
+    found: runs_sql.LockRunRow | runs_sql.ReadRunRow,
     plan: Redrive,
     rows: list[run_commands_sql.NodeStatesRow],
     *,
@@ -193,7 +193,7 @@ async def _reopen(
     states = {row.node_no: row.state for row in rows}
     over = [one for one in numbers if states[one] != "blocked"]
     failed = [one for one in numbers if states[one] == "failed"]
-    await signals_sql.forget_answers(session, found.run_id, numbers)
+    await signals_sql.delete_signal_answers(session, found.run_id, numbers)
     row = await run_commands_sql.reopen_run(
         session,
         found.run_id,

@@ -145,7 +145,7 @@ async def _write(session: Session, catalog: Catalog, runs: Sequence[LockedRun]) 
     nodes = [(run, row) for run, row in changed if row.state in WRITTEN_HERE]
     if len(nodes) < len(changed):
         counts = (_node_columns(run, row) for run, row in changed if row.state not in WRITTEN_HERE)
-        await runs_sql.keep_counts(session, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
+        await runs_sql.store_node_counts(session, *_columns(6, ((*one[:2], *one[4:8]) for one in counts)))
     spans = [span for run in runs if run.tasks for span in _spans(run)]
     await catalog.learn((), {span.policy_id for span in spans}, session=session)
     row = await runs_sql.advance_runs(

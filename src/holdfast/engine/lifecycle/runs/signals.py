@@ -142,7 +142,7 @@ async def deliver_once(
     database: Database, catalog: Catalog, *, after: tuple[int, int] = START, limit: int = LOOK_WAITS
 ) -> SignalsDelivered:
     """End waits whose event has arrived, among the next `limit` waits."""
-    edge = await signals_sql.wait_edge(database, *after, limit)
+    edge = await signals_sql.last_wait_of_page(database, *after, limit)
     if edge is None:
         # Usually no node waits; planning the delivery query would then cost more than all the other passes.
         return SignalsDelivered(NO_NOTIFICATIONS, START)
@@ -198,7 +198,7 @@ async def take(session: Session, run: LockedRun, node_no: int, signal: signals_s
         payload = json_codec.decode(signal.payload)
         if not (isinstance(payload, dict) and payload.get("approved") is True):
             comment = payload.get("comment") if isinstance(payload, dict) else None
-            message = f"{signal.actor or 'Somebody'} rejected {node.name}{f': {comment}' if comment else ''}."
+            message = f"{signal.actor or 'An unnamed caller'} rejected {node.name}{f': {comment}' if comment else ''}."
             return await fail_taskless(session, run, node_no, WAITING, code=REJECTED_CODE, message=message)
     return await end_taskless(
         session, run, node_no, TaskState.COMPLETED, WAITING, output=signal.payload, signal_id=signal.signal_id

@@ -100,7 +100,7 @@ async def end_taskless(
     """Record the end of a node without a task; `leaving` are the states in which it may be."""
     row = run.progress.mark(node_no, STATE_CODES[state])
     where = (run.row.run_id, node_no, run.row.tenant_id, STATE_CODES[state], row.generation, row.attempt)
-    done = await taskless_nodes_sql.end_special(session, *where, output, signal_id, list(leaving))
+    done = await taskless_nodes_sql.end_taskless_node(session, *where, output, signal_id, list(leaving))
     assert done is not None, "the lock of the run is held and its node was read under it"
     if state is TaskState.COMPLETED and row.generation > 1:
         await resolve_completed_nodes(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)

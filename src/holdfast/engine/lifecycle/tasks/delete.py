@@ -55,7 +55,7 @@ async def delete_group(engine: Engine, tenant_id: int, fingerprint: str, *, acto
     after, everything = 0, Deleted()
     while True:
         async with engine.database.transaction() as session:
-            page = await commands_sql.dead_of_group(session, tenant_id, fingerprint, after, DELETE_BATCH)
+            page = await commands_sql.dead_tasks_of_group(session, tenant_id, fingerprint, after, DELETE_BATCH)
             if not page:
                 break
             which = [(row.task_id, row.run_id) for row in page]

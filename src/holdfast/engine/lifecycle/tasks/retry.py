@@ -117,15 +117,15 @@ async def _retry_node(
 
 async def _supersede(
     session: Session,
-    letters: Sequence[commands_sql.HoldRunLettersRow | commands_sql.LockTaskLettersRow],
+    letters: Sequence[commands_sql.LockDeadLettersOfRunsRow | commands_sql.LockDeadLettersOfTaskRow],
     attempt: int,
     by: RequeueRequest,
 ) -> None:
     ids = [row.dead_letter_id for row in letters]
-    await sweep_sql.supersede_letters(session, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
+    await sweep_sql.supersede_dead_letters(session, ids, by.actor, f"superseded by attempt {attempt}: {by.reason}")
 
 
-def _budget_exhausted(task_id: int, letter: commands_sql.LockTaskLettersRow | None) -> Conflict:
+def _budget_exhausted(task_id: int, letter: commands_sql.LockDeadLettersOfTaskRow | None) -> Conflict:
     return Conflict(
         "retry budget exhausted",
         code="retry_budget_exhausted",

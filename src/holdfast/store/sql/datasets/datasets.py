@@ -390,19 +390,19 @@ async def drop_staged(db: Queryable, generation_id: int, task_id: int, lease_tok
     await db.fetch(_SQL_DROP_STAGED, generation_id, task_id, lease_token, part)
 
 
-_SQL_FORGET_STAGE = sql("forget_stage")
+_SQL_DELETE_STAGE = sql("delete_stage")
 
 
-async def forget_stage(db: Queryable, task_id: int, lease_token: UUID, part: int) -> None:
+async def delete_stage(db: Queryable, task_id: int, lease_token: UUID, part: int) -> None:
     """Delete a stale part, under its lock."""
-    await db.fetch(_SQL_FORGET_STAGE, task_id, lease_token, part)
+    await db.fetch(_SQL_DELETE_STAGE, task_id, lease_token, part)
 
 
-_SQL_FORGET_COMMITS = sql("forget_commits")
+_SQL_DELETE_OLD_COMMITS = sql("delete_old_commits")
 
 
-async def forget_commits(db: Queryable, days: float, limit: int) -> int:
+async def delete_old_commits(db: Queryable, days: float, limit: int) -> int:
     """Delete a batch of commit records that exceed their retention; return how many. The rows stay."""
-    records: list[tuple[int]] = await db.fetch(_SQL_FORGET_COMMITS, days, limit)
+    records: list[tuple[int]] = await db.fetch(_SQL_DELETE_OLD_COMMITS, days, limit)
     ((value,),) = records
     return value

@@ -231,13 +231,13 @@ for update of s skip locked;
 -- Delete the rows of a stale part.
 select holdfast.drop_staged(@generation_id, @task_id, @lease_token, @part);
 
--- name: forget_stage(task_id, lease_token, part) -> nothing
+-- name: delete_stage(task_id, lease_token, part) -> nothing
 -- Delete a stale part, under its lock.
 delete from holdfast.dataset_stage s
 where s.task_id = @task_id and s.lease_token = @lease_token and s.part = @part
 returning s.part;
 
--- name: forget_commits(days, limit) -> value
+-- name: delete_old_commits(days, limit) -> value
 -- Delete a batch of commit records that exceed their retention; return how many. The rows stay.
 with deleted as (
   delete from holdfast.dataset_commit c

@@ -172,14 +172,14 @@ async def drop_generation_tables(db: Queryable, generation_id: int) -> None:
     await db.fetch(_SQL_DROP_GENERATION_TABLES, generation_id)
 
 
-_SQL_FORGET_STAGES = sql("forget_stages")
+_SQL_DELETE_STAGES = sql("delete_stages")
 
 
-async def forget_stages(db: Queryable, generation_id: int) -> None:
+async def delete_stages(db: Queryable, generation_id: int) -> None:
     """Delete all parts of a generation before its tables are dropped: a staging transaction locks its part first,
     then the table.
     """
-    await db.fetch(_SQL_FORGET_STAGES, generation_id)
+    await db.fetch(_SQL_DELETE_STAGES, generation_id)
 
 
 class EndGenerationRow(NamedTuple):

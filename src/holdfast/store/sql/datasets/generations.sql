@@ -141,7 +141,7 @@ for update of g skip locked;
 -- Drop the tables of a generation.
 select holdfast.drop_generation_tables(@generation_id);
 
--- name: forget_stages(generation_id) -> nothing
+-- name: delete_stages(generation_id) -> nothing
 -- Delete all parts of a generation before its tables are dropped: a staging transaction locks its part first, then the
 -- table.
 delete from holdfast.dataset_stage s

@@ -163,8 +163,8 @@ async def collect_campaign(db: Queryable, campaign_id: int, actor: str, leg: int
     return CollectCampaignRow._make(record)
 
 
-class NextCampaignLettersRow(NamedTuple):
-    """A row of `next_campaign_letters`."""
+class NextCampaignDeadLettersRow(NamedTuple):
+    """A row of `next_campaign_dead_letters`."""
 
     looked: int
     looked_to: int | None
@@ -173,10 +173,10 @@ class NextCampaignLettersRow(NamedTuple):
     runs: list[int]
 
 
-_SQL_NEXT_CAMPAIGN_LETTERS = sql("next_campaign_letters")
+_SQL_NEXT_CAMPAIGN_DEAD_LETTERS = sql("next_campaign_dead_letters")
 
 
-async def next_campaign_letters(
+async def next_campaign_dead_letters(
     db: Queryable,
     tenant_id: int,
     fingerprint: str,
@@ -184,7 +184,7 @@ async def next_campaign_letters(
     campaign_id: int,
     after_dead_letter_id: int,
     limit: int,
-) -> NextCampaignLettersRow:
+) -> NextCampaignDeadLettersRow:
     """Return what a campaign finds among the next `limit` dead letters of its group after `after_dead_letter_id`,
     oldest first: those that may be released, and whether some wait with a paused queue or run.
 
@@ -193,7 +193,7 @@ async def next_campaign_letters(
     compare all dead letters of a large group with all that were released.
     """
     (record,) = await db.fetch(
-        _SQL_NEXT_CAMPAIGN_LETTERS,
+        _SQL_NEXT_CAMPAIGN_DEAD_LETTERS,
         tenant_id,
         fingerprint,
         last_dead_letter_id,
@@ -201,19 +201,19 @@ async def next_campaign_letters(
         after_dead_letter_id,
         limit,
     )
-    return NextCampaignLettersRow._make(record)
+    return NextCampaignDeadLettersRow._make(record)
 
 
-_SQL_KEEP_CAMPAIGN_PLACE = sql("keep_campaign_place")
+_SQL_STORE_CAMPAIGN_POSITION = sql("store_campaign_position")
 
 
-async def keep_campaign_place(db: Queryable, campaign_id: int, looked_to: int, passed_by: bool) -> None:
+async def store_campaign_position(db: Queryable, campaign_id: int, looked_to: int, passed_by: bool) -> None:
     """Store how far a campaign has read, and whether it skipped waiting dead letters. Requires its lock."""
-    await db.fetch(_SQL_KEEP_CAMPAIGN_PLACE, campaign_id, looked_to, passed_by)
+    await db.fetch(_SQL_STORE_CAMPAIGN_POSITION, campaign_id, looked_to, passed_by)
 
 
-class TakeCampaignLettersRow(NamedTuple):
-    """A row of `take_campaign_letters`."""
+class TakeCampaignDeadLettersRow(NamedTuple):
+    """A row of `take_campaign_dead_letters`."""
 
     dead_letter_id: int
     task_id: int
@@ -223,26 +223,26 @@ class TakeCampaignLettersRow(NamedTuple):
     dispatches: int
 
 
-_SQL_TAKE_CAMPAIGN_LETTERS = sql("take_campaign_letters")
+_SQL_TAKE_CAMPAIGN_DEAD_LETTERS = sql("take_campaign_dead_letters")
 
 
-async def take_campaign_letters(
+async def take_campaign_dead_letters(
     db: Queryable,
     tenant_id: int,
     fingerprint: str,
     dead_letter_id: int,
     campaign_id: int,
     dead_letter_ids: Sequence[int],
-) -> list[TakeCampaignLettersRow]:
+) -> list[TakeCampaignDeadLettersRow]:
     """Lock dead letters of a campaign (`dead_letter_ids`), oldest first, as far as it may still release them.
 
     Rows are found by key and filtered under the lock, each checked by key for an earlier release (`offset 0`), so
     the plan does not depend on statistics.
     """
     return [
-        TakeCampaignLettersRow._make(record)
+        TakeCampaignDeadLettersRow._make(record)
         for record in await db.fetch(
-            _SQL_TAKE_CAMPAIGN_LETTERS, tenant_id, fingerprint, dead_letter_id, campaign_id, dead_letter_ids
+            _SQL_TAKE_CAMPAIGN_DEAD_LETTERS, tenant_id, fingerprint, dead_letter_id, campaign_id, dead_letter_ids
         )
     ]
 
@@ -264,7 +264,7 @@ async def note_released(
     their run.
 
     Those that could not be released are dropped and do not count for the canary. Also stores how far the campaign
-    has read, as `keep_campaign_place` does. Requires the campaign's lock.
+    has read, as `store_campaign_position` does. Requires the campaign's lock.
     """
     await db.fetch(_SQL_NOTE_RELEASED, campaign_id, leg, dead_letter_ids, task_ids, is_outs, looked_to, passed_by)
 

@@ -169,7 +169,7 @@ where c.campaign_id = @campaign_id
 returning c.leg_released, c.leg_succeeded, c.leg_returned, c.leg_failed,
   (select count(*)::int from ended where outcome is null and leg = @leg) as outstanding;
 
--- name: next_campaign_letters(tenant_id, fingerprint, last_dead_letter_id, campaign_id, after_dead_letter_id, limit)
+-- name: next_campaign_dead_letters(tenant_id, fingerprint, last_dead_letter_id, campaign_id, after_dead_letter_id, limit)
 --   -> row
 -- nullable: looked_to
 -- Return what a campaign finds among the next @limit dead letters of its group after @after_dead_letter_id, oldest first: those that may be
@@ -217,14 +217,14 @@ select (select count(*)::int from looked) as looked, (select max(dead_letter_id)
   coalesce(array_agg(run_id order by dead_letter_id) filter (where not is_paused), '{}') as runs
 from found;
 
--- name: keep_campaign_place(campaign_id, looked_to, passed_by) -> nothing
+-- name: store_campaign_position(campaign_id, looked_to, passed_by) -> nothing
 -- Store how far a campaign has read, and whether it skipped waiting dead letters. Requires its lock.
 update holdfast.campaign c
 set looked_to = @looked_to, passed_by = @passed_by
 where c.campaign_id = @campaign_id and (c.looked_to, c.passed_by) is distinct from (@looked_to, @passed_by)
 returning c.campaign_id;
 
--- name: take_campaign_letters(tenant_id, fingerprint, dead_letter_id, campaign_id, dead_letter_ids) -> rows
+-- name: take_campaign_dead_letters(tenant_id, fingerprint, dead_letter_id, campaign_id, dead_letter_ids) -> rows
 -- nullable: run_id, node_no
 -- Lock dead letters of a campaign (@dead_letter_ids), oldest first, as far as it may still release them. Rows are found by key and
 -- filtered under the lock, each checked by key for an earlier release (`offset 0`), so the plan does not depend on
@@ -258,7 +258,7 @@ order by d.dead_letter_id;
 -- name: note_released(campaign_id, leg, dead_letter_ids, task_ids, is_outs, looked_to, passed_by) -> nothing
 -- Record the dead letters that a campaign released, including those of other groups that were released with their run.
 -- Those that could not be released are dropped and do not count for the canary. Also stores how far the campaign has
--- read, as `keep_campaign_place` does. Requires the campaign's lock.
+-- read, as `store_campaign_position` does. Requires the campaign's lock.
 with noted as (
   insert into holdfast.campaign_letter (campaign_id, dead_letter_id, task_id, leg, outcome)
   select @campaign_id, g.dead_letter_id, g.task_id, @leg, case when g.is_out then null else 'dropped' end

@@ -9,8 +9,8 @@ from holdfast.store.session import Queryable
 from holdfast.store.statements import sql
 
 
-class HoldRunLettersRow(NamedTuple):
-    """A row of `hold_run_letters`."""
+class LockDeadLettersOfRunsRow(NamedTuple):
+    """A row of `lock_dead_letters_of_runs`."""
 
     dead_letter_id: int
     task_id: int
@@ -21,25 +21,25 @@ class HoldRunLettersRow(NamedTuple):
     fingerprint: str
 
 
-_SQL_HOLD_RUN_LETTERS = sql("hold_run_letters")
+_SQL_LOCK_DEAD_LETTERS_OF_RUNS = sql("lock_dead_letters_of_runs")
 
 
-async def hold_run_letters(
+async def lock_dead_letters_of_runs(
     db: Queryable, run_ids: Sequence[int], tenant_id: int, task_ids: Sequence[int]
-) -> list[HoldRunLettersRow]:
+) -> list[LockDeadLettersOfRunsRow]:
     """Lock every unresolved dead letter of some runs and of some tasks (`task_ids`), in the global order and before
     any of the runs: a re-drive of a run updates all dead letters of the nodes that it resets.
 
     Each is found by its own index, not by that of the tenant.
     """
     return [
-        HoldRunLettersRow._make(record)
-        for record in await db.fetch(_SQL_HOLD_RUN_LETTERS, run_ids, tenant_id, task_ids)
+        LockDeadLettersOfRunsRow._make(record)
+        for record in await db.fetch(_SQL_LOCK_DEAD_LETTERS_OF_RUNS, run_ids, tenant_id, task_ids)
     ]
 
 
-class LockTaskLettersRow(NamedTuple):
-    """A row of `lock_task_letters`."""
+class LockDeadLettersOfTaskRow(NamedTuple):
+    """A row of `lock_dead_letters_of_task`."""
 
     dead_letter_id: int
     task_id: int
@@ -48,15 +48,18 @@ class LockTaskLettersRow(NamedTuple):
     dispatches: int
 
 
-_SQL_LOCK_TASK_LETTERS = sql("lock_task_letters")
+_SQL_LOCK_DEAD_LETTERS_OF_TASK = sql("lock_dead_letters_of_task")
 
 
-async def lock_task_letters(db: Queryable, task_id: int, tenant_id: int) -> list[LockTaskLettersRow]:
+async def lock_dead_letters_of_task(db: Queryable, task_id: int, tenant_id: int) -> list[LockDeadLettersOfTaskRow]:
     """Lock the unresolved dead letters of one task, in the global order: the newest is the last.
 
     A transaction that waited sees what the previous one did.
     """
-    return [LockTaskLettersRow._make(record) for record in await db.fetch(_SQL_LOCK_TASK_LETTERS, task_id, tenant_id)]
+    return [
+        LockDeadLettersOfTaskRow._make(record)
+        for record in await db.fetch(_SQL_LOCK_DEAD_LETTERS_OF_TASK, task_id, tenant_id)
+    ]
 
 
 class DeadTaskRow(NamedTuple):
@@ -89,31 +92,31 @@ async def dead_task(db: Queryable, task_id: int, tenant_id: int) -> DeadTaskRow 
     return DeadTaskRow._make(records[0]) if records else None
 
 
-class GroupLettersRow(NamedTuple):
-    """A row of `group_letters`."""
+class DeadLettersOfGroupRow(NamedTuple):
+    """A row of `dead_letters_of_group`."""
 
     dead_letter_id: int
     state: str
 
 
-_SQL_GROUP_LETTERS = sql("group_letters")
+_SQL_DEAD_LETTERS_OF_GROUP = sql("dead_letters_of_group")
 
 
-async def group_letters(
+async def dead_letters_of_group(
     db: Queryable, tenant_id: int, fingerprint: str, after: int, limit: int
-) -> list[GroupLettersRow]:
+) -> list[DeadLettersOfGroupRow]:
     """Return a page of the dead letters of a group whose task can be re-driven.
 
-    Uses an index range, as in `next_campaign_letters`.
+    Uses an index range, as in `next_campaign_dead_letters`.
     """
     return [
-        GroupLettersRow._make(record)
-        for record in await db.fetch(_SQL_GROUP_LETTERS, tenant_id, fingerprint, after, limit)
+        DeadLettersOfGroupRow._make(record)
+        for record in await db.fetch(_SQL_DEAD_LETTERS_OF_GROUP, tenant_id, fingerprint, after, limit)
     ]
 
 
-class IgnoreLettersRow(NamedTuple):
-    """A row of `ignore_letters`."""
+class IgnoreDeadLettersRow(NamedTuple):
+    """A row of `ignore_dead_letters`."""
 
     dead_letter_id: int
     task_id: int
@@ -122,25 +125,25 @@ class IgnoreLettersRow(NamedTuple):
     was_disposition: str
 
 
-_SQL_IGNORE_LETTERS = sql("ignore_letters")
+_SQL_IGNORE_DEAD_LETTERS = sql("ignore_dead_letters")
 
 
-async def ignore_letters(
+async def ignore_dead_letters(
     db: Queryable, dead_letter_ids: Sequence[int], actor: str, reason: str, disposition: str, tenant_id: int
-) -> list[IgnoreLettersRow]:
+) -> list[IgnoreDeadLettersRow]:
     """Mark dead letters as ignored.
 
     Running tasks continue; nothing is retried automatically any more. Dead letters that were ignored before may
     still be abandoned (`disposition`).
     """
     return [
-        IgnoreLettersRow._make(record)
-        for record in await db.fetch(_SQL_IGNORE_LETTERS, dead_letter_ids, actor, reason, disposition, tenant_id)
+        IgnoreDeadLettersRow._make(record)
+        for record in await db.fetch(_SQL_IGNORE_DEAD_LETTERS, dead_letter_ids, actor, reason, disposition, tenant_id)
     ]
 
 
-class CloseLettersRow(NamedTuple):
-    """A row of `close_letters`."""
+class ResolveDeadLettersRow(NamedTuple):
+    """A row of `resolve_dead_letters`."""
 
     dead_letter_id: int
     task_id: int
@@ -148,37 +151,37 @@ class CloseLettersRow(NamedTuple):
     was_disposition: str
 
 
-_SQL_CLOSE_LETTERS = sql("close_letters")
+_SQL_RESOLVE_DEAD_LETTERS = sql("resolve_dead_letters")
 
 
-async def close_letters(
+async def resolve_dead_letters(
     db: Queryable, dead_letter_ids: Sequence[int], actor: str, reason: str, tenant_id: int
-) -> list[CloseLettersRow]:
+) -> list[ResolveDeadLettersRow]:
     """Mark dead letters as resolved by an operator, whatever the state of their tasks; a requested retry is dropped."""
     return [
-        CloseLettersRow._make(record)
-        for record in await db.fetch(_SQL_CLOSE_LETTERS, dead_letter_ids, actor, reason, tenant_id)
+        ResolveDeadLettersRow._make(record)
+        for record in await db.fetch(_SQL_RESOLVE_DEAD_LETTERS, dead_letter_ids, actor, reason, tenant_id)
     ]
 
 
-class DeadOfGroupRow(NamedTuple):
-    """A row of `dead_of_group`."""
+class DeadTasksOfGroupRow(NamedTuple):
+    """A row of `dead_tasks_of_group`."""
 
     dead_letter_id: int
     task_id: int
     run_id: int | None
 
 
-_SQL_DEAD_OF_GROUP = sql("dead_of_group")
+_SQL_DEAD_TASKS_OF_GROUP = sql("dead_tasks_of_group")
 
 
-async def dead_of_group(
+async def dead_tasks_of_group(
     db: Queryable, tenant_id: int, fingerprint: str, after: int, limit: int
-) -> list[DeadOfGroupRow]:
+) -> list[DeadTasksOfGroupRow]:
     """Return a page of the tasks of a group that failed and have not run again, by the newest dead letter of each."""
     return [
-        DeadOfGroupRow._make(record)
-        for record in await db.fetch(_SQL_DEAD_OF_GROUP, tenant_id, fingerprint, after, limit)
+        DeadTasksOfGroupRow._make(record)
+        for record in await db.fetch(_SQL_DEAD_TASKS_OF_GROUP, tenant_id, fingerprint, after, limit)
     ]
 
 

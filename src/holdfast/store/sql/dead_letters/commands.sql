@@ -1,4 +1,4 @@
--- name: hold_run_letters(run_ids, tenant_id, task_ids) -> rows
+-- name: lock_dead_letters_of_runs(run_ids, tenant_id, task_ids) -> rows
 -- nullable: run_id, node_no
 -- Lock every unresolved dead letter of some runs and of some tasks (@task_ids), in the global order and before any of the
 -- runs: a re-drive of a run updates all dead letters of the nodes that it resets. Each is found by its own index, not
@@ -18,7 +18,7 @@ where d.dead_letter_id = any(array(select dead_letter_id from asked)) and d.tena
 order by d.dead_letter_id
 for update of d;
 
--- name: lock_task_letters(task_id, tenant_id) -> rows
+-- name: lock_dead_letters_of_task(task_id, tenant_id) -> rows
 -- nullable: node_no
 -- Lock the unresolved dead letters of one task, in the global order: the newest is the last. A transaction that waited
 -- sees what the previous one did.
@@ -45,9 +45,9 @@ join holdfast.node n on n.run_id = w.run_id and n.node_no = w.node_no
 join holdfast.run r on r.run_id = n.run_id
 where w.item_no is null and n.state = 'f' and n.items is null and n.tenant_id = @tenant_id;
 
--- name: group_letters(tenant_id, fingerprint, after, limit) -> rows
+-- name: dead_letters_of_group(tenant_id, fingerprint, after, limit) -> rows
 -- Return a page of the dead letters of a group whose task can be re-driven. Uses an index range, as in
--- `next_campaign_letters`.
+-- `next_campaign_dead_letters`.
 select d.dead_letter_id, d.state
 from holdfast.redrivable_dead_letters d
 where (d.tenant_id, d.fingerprint, d.dead_letter_id) > (@tenant_id, @fingerprint, @after)
@@ -55,7 +55,7 @@ where (d.tenant_id, d.fingerprint, d.dead_letter_id) > (@tenant_id, @fingerprint
 order by d.tenant_id, d.fingerprint, d.dead_letter_id
 limit @limit;
 
--- name: ignore_letters(dead_letter_ids, actor, reason, disposition, tenant_id) -> rows
+-- name: ignore_dead_letters(dead_letter_ids, actor, reason, disposition, tenant_id) -> rows
 -- nullable: run_id
 -- Mark dead letters as ignored. Running tasks continue; nothing is retried automatically any more. Dead letters that
 -- were ignored before may still be abandoned (@disposition).
@@ -90,7 +90,7 @@ select dead_letter_id, task_id, run_id, was, was_disposition
 from done
 order by dead_letter_id;
 
--- name: close_letters(dead_letter_ids, actor, reason, tenant_id) -> rows
+-- name: resolve_dead_letters(dead_letter_ids, actor, reason, tenant_id) -> rows
 -- Mark dead letters as resolved by an operator, whatever the state of their tasks; a requested retry is dropped.
 with locked as materialized (
   select d.dead_letter_id, d.state, d.disposition
@@ -119,7 +119,7 @@ select dead_letter_id, task_id, was, was_disposition
 from done
 order by dead_letter_id;
 
--- name: dead_of_group(tenant_id, fingerprint, after, limit) -> rows
+-- name: dead_tasks_of_group(tenant_id, fingerprint, after, limit) -> rows
 -- nullable: run_id
 -- Return a page of the tasks of a group that failed and have not run again, by the newest dead letter of each.
 select d.dead_letter_id, d.task_id, d.run_id

@@ -28,24 +28,24 @@ async def update_dead_letters_after_settle(
     await db.fetch(_SQL_UPDATE_DEAD_LETTERS_AFTER_SETTLE, redriven_task_ids, failed_task_ids, failed_run_ids, actor)
 
 
-class LettersToSweepRow(NamedTuple):
-    """A row of `letters_to_sweep`."""
+class DeadLettersToSweepRow(NamedTuple):
+    """A row of `dead_letters_to_sweep`."""
 
     dead_letter_id: int
     run_id: int | None
     tenant_id: int
 
 
-_SQL_LETTERS_TO_SWEEP = sql("letters_to_sweep")
+_SQL_DEAD_LETTERS_TO_SWEEP = sql("dead_letters_to_sweep")
 
 
-async def letters_to_sweep(db: Queryable, after: int, limit: int) -> list[LettersToSweepRow]:
+async def dead_letters_to_sweep(db: Queryable, after: int, limit: int) -> list[DeadLettersToSweepRow]:
     """Return the next page of dead letters whose retry was requested or has ended without success."""
-    return [LettersToSweepRow._make(record) for record in await db.fetch(_SQL_LETTERS_TO_SWEEP, after, limit)]
+    return [DeadLettersToSweepRow._make(record) for record in await db.fetch(_SQL_DEAD_LETTERS_TO_SWEEP, after, limit)]
 
 
-class LockLettersRow(NamedTuple):
-    """A row of `lock_letters`."""
+class LockDeadLettersRow(NamedTuple):
+    """A row of `lock_dead_letters`."""
 
     dead_letter_id: int
     task_id: int
@@ -62,20 +62,20 @@ class LockLettersRow(NamedTuple):
     is_superseded: bool
 
 
-_SQL_LOCK_LETTERS = sql("lock_letters")
+_SQL_LOCK_DEAD_LETTERS = sql("lock_dead_letters")
 
 
-async def lock_letters(db: Queryable, dead_letter_ids: Sequence[int]) -> list[LockLettersRow]:
+async def lock_dead_letters(db: Queryable, dead_letter_ids: Sequence[int]) -> list[LockDeadLettersRow]:
     """Lock dead letters of plain tasks, with the facts that the sweep decides by: a task outside a flow counts as
     its own run.
 
     Rows that another sweep has locked are skipped. Dead letters of a campaign are left to the campaign.
     """
-    return [LockLettersRow._make(record) for record in await db.fetch(_SQL_LOCK_LETTERS, dead_letter_ids)]
+    return [LockDeadLettersRow._make(record) for record in await db.fetch(_SQL_LOCK_DEAD_LETTERS, dead_letter_ids)]
 
 
-class LockRunLettersRow(NamedTuple):
-    """A row of `lock_run_letters`."""
+class LockRunDeadLettersRow(NamedTuple):
+    """A row of `lock_run_dead_letters`."""
 
     dead_letter_id: int
     task_id: int
@@ -90,16 +90,18 @@ class LockRunLettersRow(NamedTuple):
     is_superseded: bool
 
 
-_SQL_LOCK_RUN_LETTERS = sql("lock_run_letters")
+_SQL_LOCK_RUN_DEAD_LETTERS = sql("lock_run_dead_letters")
 
 
-async def lock_run_letters(db: Queryable, run_id: int, tenant_id: int) -> list[LockRunLettersRow]:
+async def lock_run_dead_letters(db: Queryable, run_id: int, tenant_id: int) -> list[LockRunDeadLettersRow]:
     """Lock all dead letters of one run that want a decision, before the run itself.
 
     A transaction that waited here sees what the previous one did. An item that a re-drive replaced is superseded
     when its node completed with other items.
     """
-    return [LockRunLettersRow._make(record) for record in await db.fetch(_SQL_LOCK_RUN_LETTERS, run_id, tenant_id)]
+    return [
+        LockRunDeadLettersRow._make(record) for record in await db.fetch(_SQL_LOCK_RUN_DEAD_LETTERS, run_id, tenant_id)
+    ]
 
 
 class NodesAtRestRow(NamedTuple):
@@ -135,18 +137,23 @@ async def resolve_superseded(db: Queryable, dead_letter_ids: Sequence[int], acto
     ]
 
 
-class ExhaustLettersRow(NamedTuple):
-    """A row of `exhaust_letters`."""
+class ExhaustDeadLettersRow(NamedTuple):
+    """A row of `exhaust_dead_letters`."""
 
     dead_letter_id: int
 
 
-_SQL_EXHAUST_LETTERS = sql("exhaust_letters")
+_SQL_EXHAUST_DEAD_LETTERS = sql("exhaust_dead_letters")
 
 
-async def exhaust_letters(db: Queryable, dead_letter_ids: Sequence[int], actor: str) -> list[ExhaustLettersRow]:
+async def exhaust_dead_letters(
+    db: Queryable, dead_letter_ids: Sequence[int], actor: str
+) -> list[ExhaustDeadLettersRow]:
     """Park dead letters that used all their dispatches, for an operator, under their locks."""
-    return [ExhaustLettersRow._make(record) for record in await db.fetch(_SQL_EXHAUST_LETTERS, dead_letter_ids, actor)]
+    return [
+        ExhaustDeadLettersRow._make(record)
+        for record in await db.fetch(_SQL_EXHAUST_DEAD_LETTERS, dead_letter_ids, actor)
+    ]
 
 
 class ReviveTasksRow(NamedTuple):
@@ -182,18 +189,18 @@ async def revive_tasks(
     ]
 
 
-class RequestLettersRow(NamedTuple):
-    """A row of `request_letters`."""
+class RequestDeadLetterRetriesRow(NamedTuple):
+    """A row of `request_dead_letter_retries`."""
 
     dead_letter_id: int
 
 
-_SQL_REQUEST_LETTERS = sql("request_letters")
+_SQL_REQUEST_DEAD_LETTER_RETRIES = sql("request_dead_letter_retries")
 
 
-async def request_letters(
+async def request_dead_letter_retries(
     db: Queryable, dead_letter_ids: Sequence[int], actor: str, reason: str, dispatches_max: int
-) -> list[RequestLettersRow]:
+) -> list[RequestDeadLetterRetriesRow]:
     """Request a retry of dead letters.
 
     A parked one starts counting again at zero and leaves its campaign. Rows are locked by id before the update,
@@ -202,21 +209,21 @@ async def request_letters(
     statistics have no such dead letters.
     """
     return [
-        RequestLettersRow._make(record)
-        for record in await db.fetch(_SQL_REQUEST_LETTERS, dead_letter_ids, actor, reason, dispatches_max)
+        RequestDeadLetterRetriesRow._make(record)
+        for record in await db.fetch(_SQL_REQUEST_DEAD_LETTER_RETRIES, dead_letter_ids, actor, reason, dispatches_max)
     ]
 
 
-_SQL_SUPERSEDE_LETTERS = sql("supersede_letters")
+_SQL_SUPERSEDE_DEAD_LETTERS = sql("supersede_dead_letters")
 
 
-async def supersede_letters(db: Queryable, dead_letter_ids: Sequence[int], actor: str, reason: str) -> None:
+async def supersede_dead_letters(db: Queryable, dead_letter_ids: Sequence[int], actor: str, reason: str) -> None:
     """Resolve dead letters of tasks that an operator retries: the next attempt replaces them, and its failure opens
     another dead letter.
 
     Requires their locks.
     """
-    await db.fetch(_SQL_SUPERSEDE_LETTERS, dead_letter_ids, actor, reason)
+    await db.fetch(_SQL_SUPERSEDE_DEAD_LETTERS, dead_letter_ids, actor, reason)
 
 
 class SpentRetriesRow(NamedTuple):
@@ -268,10 +275,10 @@ async def mark_dispatched(
     ]
 
 
-_SQL_SEND_LETTERS = sql("send_letters")
+_SQL_REQUEST_AND_DISPATCH_DEAD_LETTERS = sql("request_and_dispatch_dead_letters")
 
 
-async def send_letters(
+async def request_and_dispatch_dead_letters(
     db: Queryable,
     dead_letter_ids: Sequence[int],
     backoff_seconds: Sequence[float],
@@ -279,43 +286,47 @@ async def send_letters(
     reason: str,
     campaign_id: int | None,
 ) -> list[int]:
-    """Request and dispatch dead letters: `request_letters` and `mark_dispatched` in one statement, with the events
-    of both.
+    """Request and dispatch dead letters: `request_dead_letter_retries` and `mark_dispatched` in one statement, with
+    the events of both.
 
     Changing a row twice in one transaction costs more than twice as much, because the foreign key to its tenant is
     checked again for a row of the same transaction. Requires their locks, in the transaction that requeued.
     """
     return [
         value
-        for (value,) in await db.fetch(_SQL_SEND_LETTERS, dead_letter_ids, backoff_seconds, actor, reason, campaign_id)
+        for (value,) in await db.fetch(
+            _SQL_REQUEST_AND_DISPATCH_DEAD_LETTERS, dead_letter_ids, backoff_seconds, actor, reason, campaign_id
+        )
     ]
 
 
-class TakeLetterRow(NamedTuple):
-    """A row of `take_letter`."""
+class TakeDeadLetterRow(NamedTuple):
+    """A row of `take_dead_letter`."""
 
     dead_letter_id: int
     task_id: int
 
 
-_SQL_TAKE_LETTER = sql("take_letter")
+_SQL_TAKE_DEAD_LETTER = sql("take_dead_letter")
 
 
-async def take_letter(db: Queryable, tenant_id: int, visibility_timeout_seconds: float) -> TakeLetterRow | None:
+async def take_dead_letter(
+    db: Queryable, tenant_id: int, visibility_timeout_seconds: float
+) -> TakeDeadLetterRow | None:
     """Take the oldest visible open dead letter and hide it for a while, so that one worker at a time has it.
 
     Dead letters of paused runs wait with them; those of canceled runs cannot be re-driven.
     """
-    records = await db.fetch(_SQL_TAKE_LETTER, tenant_id, visibility_timeout_seconds)
-    return TakeLetterRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_TAKE_DEAD_LETTER, tenant_id, visibility_timeout_seconds)
+    return TakeDeadLetterRow._make(records[0]) if records else None
 
 
-_SQL_HAND_BACK_LETTER = sql("hand_back_letter")
+_SQL_RETURN_DEAD_LETTER = sql("return_dead_letter")
 
 
-async def hand_back_letter(db: Queryable, dead_letter_id: int) -> None:
+async def return_dead_letter(db: Queryable, dead_letter_id: int) -> None:
     """Make a dead letter visible again that this worker had taken."""
-    await db.fetch(_SQL_HAND_BACK_LETTER, dead_letter_id)
+    await db.fetch(_SQL_RETURN_DEAD_LETTER, dead_letter_id)
 
 
 class LeaseDeadTaskRow(NamedTuple):
@@ -343,15 +354,15 @@ async def release_dead_task(db: Queryable, task_id: int, worker_id: str) -> None
     await db.fetch(_SQL_RELEASE_DEAD_TASK, task_id, worker_id)
 
 
-_SQL_FORGET_LETTERS = sql("forget_letters")
+_SQL_DELETE_OLD_DEAD_LETTERS = sql("delete_old_dead_letters")
 
 
-async def forget_letters(db: Queryable, seconds: float, limit: int) -> int:
+async def delete_old_dead_letters(db: Queryable, seconds: float, limit: int) -> int:
     """Delete a bounded batch of dead letters that were resolved before the retention period, unless their task is
     still ended as failed or canceled; and expired leases on dead tasks.
 
     Returns how many dead letters were deleted.
     """
-    records: list[tuple[int]] = await db.fetch(_SQL_FORGET_LETTERS, seconds, limit)
+    records: list[tuple[int]] = await db.fetch(_SQL_DELETE_OLD_DEAD_LETTERS, seconds, limit)
     ((value,),) = records
     return value

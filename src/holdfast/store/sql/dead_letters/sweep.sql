@@ -28,7 +28,7 @@ from done
 group by tenant_id
 returning kind;
 
--- name: letters_to_sweep(after, limit) -> rows
+-- name: dead_letters_to_sweep(after, limit) -> rows
 -- nullable: run_id
 -- Return the next page of dead letters whose retry was requested or has ended without success.
 select d.dead_letter_id, d.run_id, d.tenant_id
@@ -37,7 +37,7 @@ where d.wants_sweep and d.dead_letter_id > @after
 order by d.dead_letter_id
 limit @limit;
 
--- name: lock_letters(dead_letter_ids) -> rows
+-- name: lock_dead_letters(dead_letter_ids) -> rows
 -- nullable: node_no, dispatched_at, owner_id
 -- Lock dead letters of plain tasks, with the facts that the sweep decides by: a task outside a flow counts as its own
 -- run. Rows that another sweep has locked are skipped. Dead letters of a campaign are left to the campaign.
@@ -71,7 +71,7 @@ left join lateral (
   limit 1
 ) a on true;
 
--- name: lock_run_letters(run_id, tenant_id) -> rows
+-- name: lock_run_dead_letters(run_id, tenant_id) -> rows
 -- nullable: dispatched_at
 -- Lock all dead letters of one run that want a decision, before the run itself. A transaction that waited here sees
 -- what the previous one did. An item that a re-drive replaced is superseded when its node completed with other items.
@@ -122,7 +122,7 @@ events as (
 select dead_letter_id
 from done;
 
--- name: exhaust_letters(dead_letter_ids, actor) -> rows
+-- name: exhaust_dead_letters(dead_letter_ids, actor) -> rows
 -- Park dead letters that used all their dispatches, for an operator, under their locks.
 with done as (
   update holdfast.dead_letter d
@@ -186,7 +186,7 @@ events as (
 select task_id, attempt, lane_id
 from back;
 
--- name: request_letters(dead_letter_ids, actor, reason, dispatches_max) -> rows
+-- name: request_dead_letter_retries(dead_letter_ids, actor, reason, dispatches_max) -> rows
 -- Request a retry of dead letters. A parked one starts counting again at zero and leaves its campaign. Rows are locked
 -- by id before the update, which alone would lock them in the order of its scan and could deadlock with a campaign.
 -- Rows are found by key alone: `|| ''`, here and below, hides the state from the planner, which would scan the whole
@@ -219,7 +219,7 @@ events as (
 select dead_letter_id
 from asked;
 
--- name: supersede_letters(dead_letter_ids, actor, reason) -> nothing
+-- name: supersede_dead_letters(dead_letter_ids, actor, reason) -> nothing
 -- Resolve dead letters of tasks that an operator retries: the next attempt replaces them, and its failure opens another
 -- dead letter. Requires their locks.
 with done as (
@@ -282,8 +282,8 @@ events as (
 select dead_letter_id
 from sent;
 
--- name: send_letters(dead_letter_ids, backoff_seconds, actor, reason, campaign_id?) -> values
--- Request and dispatch dead letters: `request_letters` and `mark_dispatched` in one statement, with the events of both.
+-- name: request_and_dispatch_dead_letters(dead_letter_ids, backoff_seconds, actor, reason, campaign_id?) -> values
+-- Request and dispatch dead letters: `request_dead_letter_retries` and `mark_dispatched` in one statement, with the events of both.
 -- Changing a row twice in one transaction costs more than twice as much, because the foreign key to its tenant is
 -- checked again for a row of the same transaction. Requires their locks, in the transaction that requeued.
 with sent as (
@@ -317,7 +317,7 @@ events as (
 select dead_letter_id
 from sent;
 
--- name: take_letter(tenant_id, visibility_timeout_seconds) -> row?
+-- name: take_dead_letter(tenant_id, visibility_timeout_seconds) -> row?
 -- Take the oldest visible open dead letter and hide it for a while, so that one worker at a time has it. Dead letters
 -- of paused runs wait with them; those of canceled runs cannot be re-driven.
 update holdfast.dead_letter d
@@ -337,7 +337,7 @@ where d.dead_letter_id = (
 )
 returning d.dead_letter_id, d.task_id;
 
--- name: hand_back_letter(dead_letter_id) -> nothing
+-- name: return_dead_letter(dead_letter_id) -> nothing
 -- Make a dead letter visible again that this worker had taken.
 update holdfast.dead_letter d
 set hidden_until = null
@@ -359,7 +359,7 @@ delete from holdfast.dead_lease l
 where l.task_id = @task_id and l.holder = @worker_id
 returning l.task_id;
 
--- name: forget_letters(seconds, limit) -> value
+-- name: delete_old_dead_letters(seconds, limit) -> value
 -- Delete a bounded batch of dead letters that were resolved before the retention period, unless their task is still
 -- ended as failed or canceled; and expired leases on dead tasks. Returns how many dead letters were deleted.
 with lapsed as (

@@ -152,16 +152,16 @@ async def recall_steps(db: Queryable, task_id: int, lease_token: UUID) -> list[R
     return [RecallStepsRow._make(record) for record in await db.fetch(_SQL_RECALL_STEPS, task_id, lease_token)]
 
 
-class KeepStepRow(NamedTuple):
-    """A row of `keep_step`."""
+class StoreStepRow(NamedTuple):
+    """A row of `store_step`."""
 
     is_held: bool
 
 
-_SQL_KEEP_STEP = sql("keep_step")
+_SQL_STORE_STEP = sql("store_step")
 
 
-async def keep_step(
+async def store_step(
     db: Queryable,
     task_id: int,
     attempt: int,
@@ -170,10 +170,10 @@ async def keep_step(
     name: str,
     digest: bytes,
     output: bytes,
-) -> KeepStepRow:
+) -> StoreStepRow:
     """Store the result of a step, if the lease is current. A stored step is not changed."""
-    (record,) = await db.fetch(_SQL_KEEP_STEP, task_id, attempt, lease_token, tenant_id, name, digest, output)
-    return KeepStepRow._make(record)
+    (record,) = await db.fetch(_SQL_STORE_STEP, task_id, attempt, lease_token, tenant_id, name, digest, output)
+    return StoreStepRow._make(record)
 
 
 _SQL_ASSERT_LEASE = sql("assert_lease")
@@ -184,21 +184,21 @@ async def assert_lease(db: Queryable, task_id: str, lease_token: UUID) -> None:
     await db.fetch(_SQL_ASSERT_LEASE, task_id, lease_token)
 
 
-class RuleAuthorityRow(NamedTuple):
-    """A row of `rule_authority`."""
+class SetAuthorityRow(NamedTuple):
+    """A row of `set_authority`."""
 
     is_first: bool
 
 
-_SQL_RULE_AUTHORITY = sql("rule_authority")
+_SQL_SET_AUTHORITY = sql("set_authority")
 
 
-async def rule_authority(
+async def set_authority(
     db: Queryable, tenant_id: int, effect: str, action: str, is_allowed: bool, actor: str, reason: str
-) -> RuleAuthorityRow | None:
+) -> SetAuthorityRow | None:
     """Allow or deny an effect to an action, or to every action (''). From then on rules govern the effect."""
-    records = await db.fetch(_SQL_RULE_AUTHORITY, tenant_id, effect, action, is_allowed, actor, reason)
-    return RuleAuthorityRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_SET_AUTHORITY, tenant_id, effect, action, is_allowed, actor, reason)
+    return SetAuthorityRow._make(records[0]) if records else None
 
 
 class ListAuthorityRow(NamedTuple):
@@ -324,9 +324,9 @@ async def lock_compensation(db: Queryable, tenant_id: int, key: str) -> LockComp
     return LockCompensationRow._make(records[0]) if records else None
 
 
-_SQL_KEEP_COMPENSATION = sql("keep_compensation")
+_SQL_RECORD_COMPENSATION = sql("record_compensation")
 
 
-async def keep_compensation(db: Queryable, tenant_id: int, key: str, task_id: int, actor: str, reason: str) -> None:
+async def record_compensation(db: Queryable, tenant_id: int, key: str, task_id: int, actor: str, reason: str) -> None:
     """Record the task that undoes an effect, once, with an event."""
-    await db.fetch(_SQL_KEEP_COMPENSATION, tenant_id, key, task_id, actor, reason)
+    await db.fetch(_SQL_RECORD_COMPENSATION, tenant_id, key, task_id, actor, reason)

@@ -138,7 +138,7 @@ from holdfast.step s
 join holdfast.live t on t.task_id = s.task_id and t.generation = s.generation
 where s.task_id = @task_id and t.lease_token = @lease_token;
 
--- name: keep_step(task_id, attempt, lease_token, tenant_id, name, digest, output) -> row
+-- name: store_step(task_id, attempt, lease_token, tenant_id, name, digest, output) -> row
 -- Store the result of a step, if the lease is current. A stored step is not changed.
 with lease as materialized (
   select t.task_id, t.attempt, t.tenant_id, t.generation
@@ -158,7 +158,7 @@ select exists (select from lease) as is_held;
 -- Assert a lease in the caller's transaction and keep it until that transaction ends.
 select holdfast.assert_lease(@task_id, @lease_token);
 
--- name: rule_authority(tenant_id, effect, action, is_allowed, actor, reason) -> row?
+-- name: set_authority(tenant_id, effect, action, is_allowed, actor, reason) -> row?
 -- Allow or deny an effect to an action, or to every action (''). From then on rules govern the effect.
 insert into holdfast.authority as a (tenant_id, effect, action, is_allowed, actor, reason)
 values (@tenant_id, @effect, @action, @is_allowed, @actor, @reason)
@@ -269,7 +269,7 @@ from holdfast.effect e
 where e.tenant_id = @tenant_id and e.key = @key
 for update of e;
 
--- name: keep_compensation(tenant_id, key, task_id, actor, reason) -> nothing
+-- name: record_compensation(tenant_id, key, task_id, actor, reason) -> nothing
 -- Record the task that undoes an effect, once, with an event.
 with done as (
   update holdfast.effect e

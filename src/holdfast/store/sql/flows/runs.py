@@ -246,8 +246,8 @@ async def read_outputs(db: Queryable, task_ids: Sequence[int]) -> list[ReadOutpu
     return [ReadOutputsRow._make(record) for record in await db.fetch(_SQL_READ_OUTPUTS, task_ids)]
 
 
-class ReadSpecialOutputsRow(NamedTuple):
-    """A row of `read_special_outputs`."""
+class ReadTasklessOutputsRow(NamedTuple):
+    """A row of `read_taskless_outputs`."""
 
     run_id: int
     node_no: int
@@ -255,19 +255,19 @@ class ReadSpecialOutputsRow(NamedTuple):
     case: list[bytes] | None
 
 
-_SQL_READ_SPECIAL_OUTPUTS = sql("read_special_outputs")
+_SQL_READ_TASKLESS_OUTPUTS = sql("read_taskless_outputs")
 
 
-async def read_special_outputs(
+async def read_taskless_outputs(
     db: Queryable, run_ids: Sequence[int], node_nos: Sequence[int]
-) -> list[ReadSpecialOutputsRow]:
+) -> list[ReadTasklessOutputsRow]:
     """Return the outputs of completed nodes that ran no task of their own or one per item: the stored output, or the
     outputs of all items in order.
 
     A node without a row has not completed.
     """
     return [
-        ReadSpecialOutputsRow._make(record) for record in await db.fetch(_SQL_READ_SPECIAL_OUTPUTS, run_ids, node_nos)
+        ReadTasklessOutputsRow._make(record) for record in await db.fetch(_SQL_READ_TASKLESS_OUTPUTS, run_ids, node_nos)
     ]
 
 
@@ -318,8 +318,8 @@ async def lock_run(db: Queryable, run_id: int, tenant_id: int) -> LockRunRow | N
     return LockRunRow._make(records[0]) if records else None
 
 
-class SeeRunRow(NamedTuple):
-    """A row of `see_run`."""
+class ReadRunRow(NamedTuple):
+    """A row of `read_run`."""
 
     run_id: int
     snapshot_id: int
@@ -340,13 +340,13 @@ class SeeRunRow(NamedTuple):
     is_wanted: bool
 
 
-_SQL_SEE_RUN = sql("see_run")
+_SQL_READ_RUN = sql("read_run")
 
 
-async def see_run(db: Queryable, run_id: int, tenant_id: int) -> SeeRunRow | None:
+async def read_run(db: Queryable, run_id: int, tenant_id: int) -> ReadRunRow | None:
     """Return the last committed state of one run, open or ended, without a lock."""
-    records = await db.fetch(_SQL_SEE_RUN, run_id, tenant_id)
-    return SeeRunRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_READ_RUN, run_id, tenant_id)
+    return ReadRunRow._make(records[0]) if records else None
 
 
 class HeldNodesRow(NamedTuple):
@@ -370,10 +370,10 @@ async def held_nodes(db: Queryable, run_id: int, limit: int) -> list[HeldNodesRo
     return [HeldNodesRow._make(record) for record in await db.fetch(_SQL_HELD_NODES, run_id, limit)]
 
 
-_SQL_KEEP_COUNTS = sql("keep_counts")
+_SQL_STORE_NODE_COUNTS = sql("store_node_counts")
 
 
-async def keep_counts(
+async def store_node_counts(
     db: Queryable,
     run_ids: Sequence[int],
     node_nos: Sequence[int],
@@ -385,4 +385,4 @@ async def keep_counts(
     """Write the counters of nodes whose state was written when they began or ended without a task, under the locks
     of their runs.
     """
-    await db.fetch(_SQL_KEEP_COUNTS, run_ids, node_nos, pending, succeededs, skippeds, failed)
+    await db.fetch(_SQL_STORE_NODE_COUNTS, run_ids, node_nos, pending, succeededs, skippeds, failed)

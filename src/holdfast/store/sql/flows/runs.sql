@@ -157,7 +157,7 @@ select a.task_id, a.generation, a.output
 from holdfast.attempt a
 where a.task_id = any(@task_ids::bigint[]) and a.state = 'c';
 
--- name: read_special_outputs(run_ids, node_nos) -> rows
+-- name: read_taskless_outputs(run_ids, node_nos) -> rows
 -- nullable: output, case
 -- Return the outputs of completed nodes that ran no task of their own or one per item: the stored output, or the
 -- outputs of all items in order. A node without a row has not completed.
@@ -188,7 +188,7 @@ from holdfast.run r
 where r.run_id = @run_id and r.tenant_id = @tenant_id
 for no key update of r;
 
--- name: see_run(run_id, tenant_id) -> row?
+-- name: read_run(run_id, tenant_id) -> row?
 -- nullable: max_active, priority, parent_run_id
 -- Return the last committed state of one run, open or ended, without a lock.
 select r.run_id, r.snapshot_id, r.tenant_id, r.generation, r.pending, r.active, r.failed, r.nodes, r.max_active,
@@ -205,7 +205,7 @@ where n.run_id = @run_id and n.state = 'h'
 order by n.node_no
 limit @limit;
 
--- name: keep_counts(run_ids, node_nos, pending, succeededs, skippeds, failed) -> nothing
+-- name: store_node_counts(run_ids, node_nos, pending, succeededs, skippeds, failed) -> nothing
 -- Write the counters of nodes whose state was written when they began or ended without a task, under the locks of their
 -- runs.
 update holdfast.node n

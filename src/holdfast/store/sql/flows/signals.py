@@ -20,8 +20,8 @@ async def send_signal(
     return value
 
 
-class ApprovalStandingRow(NamedTuple):
-    """A row of `approval_standing`."""
+class ApprovalStateRow(NamedTuple):
+    """A row of `approval_state`."""
 
     state: str | None
     generation: int
@@ -32,28 +32,28 @@ class ApprovalStandingRow(NamedTuple):
     payload: bytes | None
 
 
-_SQL_APPROVAL_STANDING = sql("approval_standing")
+_SQL_APPROVAL_STATE = sql("approval_state")
 
 
-async def approval_standing(db: Queryable, run_id: int, node_no: int, tenant_id: int, key: str) -> ApprovalStandingRow:
+async def approval_state(db: Queryable, run_id: int, node_no: int, tenant_id: int, key: str) -> ApprovalStateRow:
     """Return the state of the approval of one node, with its newest answer; a node that was not released yet has no
     row.
 
     Requires the lock of its run.
     """
-    (record,) = await db.fetch(_SQL_APPROVAL_STANDING, run_id, node_no, tenant_id, key)
-    return ApprovalStandingRow._make(record)
+    (record,) = await db.fetch(_SQL_APPROVAL_STATE, run_id, node_no, tenant_id, key)
+    return ApprovalStateRow._make(record)
 
 
-_SQL_FORGET_ANSWERS = sql("forget_answers")
+_SQL_DELETE_SIGNAL_ANSWERS = sql("delete_signal_answers")
 
 
-async def forget_answers(db: Queryable, run_id: int, node_nos: Sequence[int]) -> None:
+async def delete_signal_answers(db: Queryable, run_id: int, node_nos: Sequence[int]) -> None:
     """Delete the answers to approvals of nodes that begin again: they need a new approval.
 
     Requires the lock of their run, before its nodes lose their ends.
     """
-    await db.fetch(_SQL_FORGET_ANSWERS, run_id, node_nos)
+    await db.fetch(_SQL_DELETE_SIGNAL_ANSWERS, run_id, node_nos)
 
 
 class AnsweredWaitsRow(NamedTuple):
@@ -105,23 +105,25 @@ async def answered_waits(
     ]
 
 
-class WaitEdgeRow(NamedTuple):
-    """A row of `wait_edge`."""
+class LastWaitOfPageRow(NamedTuple):
+    """A row of `last_wait_of_page`."""
 
     run_id: int
     node_no: int
     waits: int
 
 
-_SQL_WAIT_EDGE = sql("wait_edge")
+_SQL_LAST_WAIT_OF_PAGE = sql("last_wait_of_page")
 
 
-async def wait_edge(db: Queryable, after_run_id: int, after_node_no: int, limit: int) -> WaitEdgeRow | None:
+async def last_wait_of_page(
+    db: Queryable, after_run_id: int, after_node_no: int, limit: int
+) -> LastWaitOfPageRow | None:
     """Return the last waiting node of a page of `limit` nodes after (`after_run_id`, `after_node_no`), and the
     number of nodes in it; no row if none waits.
     """
-    records = await db.fetch(_SQL_WAIT_EDGE, after_run_id, after_node_no, limit)
-    return WaitEdgeRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_LAST_WAIT_OF_PAGE, after_run_id, after_node_no, limit)
+    return LastWaitOfPageRow._make(records[0]) if records else None
 
 
 _SQL_OPEN_RUNS_BELOW = sql("open_runs_below")
@@ -199,21 +201,21 @@ async def waiting_node(db: Queryable, run_id: int, node_no: int) -> WaitingNodeR
     return WaitingNodeRow._make(records[0]) if records else None
 
 
-class ForgetSignalsRow(NamedTuple):
-    """A row of `forget_signals`."""
+class DeleteOldSignalsRow(NamedTuple):
+    """A row of `delete_old_signals`."""
 
     signals: int
     last: int
 
 
-_SQL_FORGET_SIGNALS = sql("forget_signals")
+_SQL_DELETE_OLD_SIGNALS = sql("delete_old_signals")
 
 
-async def forget_signals(db: Queryable, days: float, limit: int, after_signal_id: int) -> ForgetSignalsRow:
+async def delete_old_signals(db: Queryable, days: float, limit: int, after_signal_id: int) -> DeleteOldSignalsRow:
     """Delete a bounded batch of expired events after `after_signal_id`: those sent to a run that has ended, and
     those sent to all runs if the tenant has no open run that began before them.
 
     Returns how many old events were read, and the last of them.
     """
-    (record,) = await db.fetch(_SQL_FORGET_SIGNALS, days, limit, after_signal_id)
-    return ForgetSignalsRow._make(record)
+    (record,) = await db.fetch(_SQL_DELETE_OLD_SIGNALS, days, limit, after_signal_id)
+    return DeleteOldSignalsRow._make(record)

@@ -4,7 +4,7 @@ insert into holdfast.signal (tenant_id, wait_key, run_id, actor, payload)
 values (@tenant_id, @wait_key, @run_id, @actor, @payload)
 returning signal_id;
 
--- name: approval_standing(run_id, node_no, tenant_id, key) -> row
+-- name: approval_state(run_id, node_no, tenant_id, key) -> row
 -- nullable: state, actor, payload
 -- null with state: generation, attempt
 -- Return the state of the approval of one node, with its newest answer; a node that was not released yet has no row.
@@ -21,7 +21,7 @@ left join lateral (
   limit 1
 ) s on true;
 
--- name: forget_answers(run_id, node_nos) -> nothing
+-- name: delete_signal_answers(run_id, node_nos) -> nothing
 -- Delete the answers to approvals of nodes that begin again: they need a new approval. Requires the lock of their run,
 -- before its nodes lose their ends.
 delete from holdfast.signal s
@@ -78,7 +78,7 @@ cross join lateral (
 limit @limit
 offset @offset;
 
--- name: wait_edge(after_run_id, after_node_no, limit) -> row?
+-- name: last_wait_of_page(after_run_id, after_node_no, limit) -> row?
 -- Return the last waiting node of a page of @limit nodes after (@after_run_id, @after_node_no), and the number of nodes in it; no row if none
 -- waits.
 select n.run_id, n.node_no, (count(*) over ())::int as waits
@@ -147,7 +147,7 @@ select n.generation, n.attempt, n.deadline <= holdfast.instant() as is_overdue
 from holdfast.node n
 where n.run_id = @run_id and n.node_no = @node_no and n.state = 'w';
 
--- name: forget_signals(days, limit, after_signal_id) -> row
+-- name: delete_old_signals(days, limit, after_signal_id) -> row
 -- Delete a bounded batch of expired events after @after_signal_id: those sent to a run that has ended, and those sent to all runs if
 -- the tenant has no open run that began before them. Returns how many old events were read, and the last of them.
 with looked as materialized (

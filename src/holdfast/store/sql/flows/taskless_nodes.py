@@ -307,16 +307,16 @@ async def begin_wait(
     await db.fetch(_SQL_BEGIN_WAIT, run_id, node_no, tenant_id, generation, attempt, wait_key, seconds)
 
 
-class EndSpecialRow(NamedTuple):
-    """A row of `end_special`."""
+class EndTasklessNodeRow(NamedTuple):
+    """A row of `end_taskless_node`."""
 
     run_id: int
 
 
-_SQL_END_SPECIAL = sql("end_special")
+_SQL_END_TASKLESS_NODE = sql("end_taskless_node")
 
 
-async def end_special(
+async def end_taskless_node(
     db: Queryable,
     run_id: int,
     node_no: int,
@@ -327,16 +327,16 @@ async def end_special(
     output: bytes | None,
     signal_id: int | None,
     texts: Sequence[str],
-) -> EndSpecialRow | None:
+) -> EndTasklessNodeRow | None:
     """End a node that ran no task of its own: a wait that was answered or timed out, a child run that ended, items
     that could not begin.
 
     Requires the lock of its run; the state that it leaves is the guard.
     """
     records = await db.fetch(
-        _SQL_END_SPECIAL, run_id, node_no, tenant_id, state, generation, attempt, output, signal_id, texts
+        _SQL_END_TASKLESS_NODE, run_id, node_no, tenant_id, state, generation, attempt, output, signal_id, texts
     )
-    return EndSpecialRow._make(records[0]) if records else None
+    return EndTasklessNodeRow._make(records[0]) if records else None
 
 
 _SQL_RECORD_NODE_FAILURE = sql("record_node_failure")

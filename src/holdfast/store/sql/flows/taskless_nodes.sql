@@ -243,7 +243,7 @@ on conflict (run_id, node_no) do update
 set state = 'w', generation = excluded.generation, attempt = excluded.attempt, wait_key = excluded.wait_key,
   deadline = excluded.deadline, signal_id = null;
 
--- name: end_special(run_id, node_no, tenant_id, state, generation, attempt, output?, signal_id?, texts) -> row?
+-- name: end_taskless_node(run_id, node_no, tenant_id, state, generation, attempt, output?, signal_id?, texts) -> row?
 -- End a node that ran no task of its own: a wait that was answered or timed out, a child run that ended, items that
 -- could not begin. Requires the lock of its run; the state that it leaves is the guard.
 insert into holdfast.node (run_id, node_no, tenant_id, state, generation, attempt, output, signal_id)

@@ -35,19 +35,19 @@ async def read_request_key(db: Queryable, tenant_id: int, key: str) -> ReadReque
     return ReadRequestKeyRow._make(records[0]) if records else None
 
 
-_SQL_KEEP_ANSWER = sql("keep_answer")
+_SQL_STORE_RESPONSE = sql("store_response")
 
 
-async def keep_answer(db: Queryable, tenant_id: int, key: str, digest: bytes, answer: bytes) -> None:
+async def store_response(db: Queryable, tenant_id: int, key: str, digest: bytes, answer: bytes) -> None:
     """Store the response of a request with its key. An existing response is not changed."""
-    await db.fetch(_SQL_KEEP_ANSWER, tenant_id, key, digest, answer)
+    await db.fetch(_SQL_STORE_RESPONSE, tenant_id, key, digest, answer)
 
 
-_SQL_FORGET_REQUEST_KEYS = sql("forget_request_keys")
+_SQL_DELETE_OLD_REQUEST_KEYS = sql("delete_old_request_keys")
 
 
-async def forget_request_keys(db: Queryable, limit: int) -> int:
+async def delete_old_request_keys(db: Queryable, limit: int) -> int:
     """Delete a batch of keys that are older than a day; return how many."""
-    records: list[tuple[int]] = await db.fetch(_SQL_FORGET_REQUEST_KEYS, limit)
+    records: list[tuple[int]] = await db.fetch(_SQL_DELETE_OLD_REQUEST_KEYS, limit)
     ((value,),) = records
     return value

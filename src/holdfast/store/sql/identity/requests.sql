@@ -13,14 +13,14 @@ select k.digest, k.answer
 from holdfast.request_key k
 where k.tenant_id = @tenant_id and k.key = @key;
 
--- name: keep_answer(tenant_id, key, digest, answer) -> nothing
+-- name: store_response(tenant_id, key, digest, answer) -> nothing
 -- Store the response of a request with its key. An existing response is not changed.
 update holdfast.request_key
 set answer = @answer
 where tenant_id = @tenant_id and key = @key and digest = @digest and answer is null
 returning true;
 
--- name: forget_request_keys(limit) -> value
+-- name: delete_old_request_keys(limit) -> value
 -- Delete a batch of keys that are older than a day; return how many.
 with deleted as (
   delete from holdfast.request_key k

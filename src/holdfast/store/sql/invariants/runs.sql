@@ -22,7 +22,7 @@ from recent
 join counted on counted.run_id = recent.run_id
 where (recent.pending, recent.active, recent.failed) is distinct from (counted.pending, counted.active, counted.failed);
 
--- name: a_blocked_node_waits_for_somebody() -> rows
+-- name: a_blocked_node_waits_for_another() -> rows
 -- In an open run, a node is blocked only while one of its upstreams has not ended, or while the run is paused or at its
 -- limit.
 with open as materialized (

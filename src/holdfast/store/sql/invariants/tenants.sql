@@ -100,7 +100,7 @@ left join holdfast.body d on d.task_id = f.task_id
 left join holdfast.run r on r.run_id = f.run_id
 where f.tenant_id <> coalesce(d.tenant_id, r.tenant_id);
 
--- name: a_letter_stays_with_its_tenant() -> rows
+-- name: a_dead_letter_stays_with_its_tenant() -> rows
 -- A dead letter and its failure belong to one tenant (T1).
 select d.dead_letter_id
 from holdfast.dead_letter d
@@ -138,7 +138,7 @@ join holdfast.dataset_generation g on g.generation_id = b.generation_id
 join holdfast.body t on t.task_id = b.task_id
 where g.tenant_id <> t.tenant_id;
 
--- name: every_table_has_its_wall() -> rows
+-- name: every_table_has_row_level_security() -> rows
 -- Row-level security is forced on every table, with a policy for the engine, and one for the tenant if its rows have
 -- one; the tenant role has no direct access to partitions (T2).
 select c.relname::text as name
@@ -162,7 +162,7 @@ join pg_roles r on r.rolname = 'holdfast_tenant'
 where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r' and c.relispartition
   and has_table_privilege(r.oid, c.oid, 'select, insert, update, delete, truncate');
 
--- name: walls_have_no_doors() -> rows
+-- name: no_rule_bypasses_row_level_security() -> rows
 -- The tenant role is no superuser, bypasses no policy, owns nothing here and may not log in; it cannot rewrite the
 -- audit log or events; views run with the privileges of the caller (T2).
 select r.rolname::text as name

@@ -30,12 +30,12 @@ async def declare_breaker(
     await db.fetch(_SQL_DECLARE_BREAKER, tenant_id, action, share, attempts_min, window_seconds, open_seconds, trials)
 
 
-_SQL_FORGET_BREAKER = sql("forget_breaker")
+_SQL_DELETE_BREAKER = sql("delete_breaker")
 
 
-async def forget_breaker(db: Queryable, tenant_id: int, action: str) -> None:
+async def delete_breaker(db: Queryable, tenant_id: int, action: str) -> None:
     """Delete the breaker of an action that declares none any more."""
-    await db.fetch(_SQL_FORGET_BREAKER, tenant_id, action)
+    await db.fetch(_SQL_DELETE_BREAKER, tenant_id, action)
 
 
 class TallyOutcomesRow(NamedTuple):
@@ -181,8 +181,8 @@ async def trials(db: Queryable, breaker_ids: Sequence[int]) -> list[TrialsRow]:
     return [TrialsRow._make(record) for record in await db.fetch(_SQL_TRIALS, breaker_ids)]
 
 
-class SteerBreakerRow(NamedTuple):
-    """A row of `steer_breaker`."""
+class SetBreakerStateRow(NamedTuple):
+    """A row of `set_breaker_state`."""
 
     was: str
     attempts: int
@@ -191,19 +191,19 @@ class SteerBreakerRow(NamedTuple):
     lanes: list[int]
 
 
-_SQL_STEER_BREAKER = sql("steer_breaker")
+_SQL_SET_BREAKER_STATE = sql("set_breaker_state")
 
 
-async def steer_breaker(
+async def set_breaker_state(
     db: Queryable, tenant_id: int, action: str, circuit_codes: str, actor: str, reason: str
-) -> SteerBreakerRow | None:
+) -> SetBreakerStateRow | None:
     """Open, close or reset a breaker by hand (`circuit_codes` o, c, h): its counts start again at zero, and a reset
     one is tried now unless it is closed.
 
     Returns its previous state.
     """
-    records = await db.fetch(_SQL_STEER_BREAKER, tenant_id, action, circuit_codes, actor, reason)
-    return SteerBreakerRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_SET_BREAKER_STATE, tenant_id, action, circuit_codes, actor, reason)
+    return SetBreakerStateRow._make(records[0]) if records else None
 
 
 _SQL_LOCK_QUOTA_PARTS = sql("lock_quota_parts")
@@ -266,23 +266,23 @@ async def declare_quota(
     return DeclareQuotaRow._make(records[0]) if records else None
 
 
-class ForgetQuotaRow(NamedTuple):
-    """A row of `forget_quota`."""
+class DeleteQuotaRow(NamedTuple):
+    """A row of `delete_quota`."""
 
     retries_max: int | None
     share: float | None
     window_seconds: float
 
 
-_SQL_FORGET_QUOTA = sql("forget_quota")
+_SQL_DELETE_QUOTA = sql("delete_quota")
 
 
-async def forget_quota(
+async def delete_quota(
     db: Queryable, tenant_id: int, action: str | None, queue: str | None, actor: str, reason: str
-) -> ForgetQuotaRow | None:
+) -> DeleteQuotaRow | None:
     """Remove the quota of an action, a queue or the tenant. Returns the previous quota."""
-    records = await db.fetch(_SQL_FORGET_QUOTA, tenant_id, action, queue, actor, reason)
-    return ForgetQuotaRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_DELETE_QUOTA, tenant_id, action, queue, actor, reason)
+    return DeleteQuotaRow._make(records[0]) if records else None
 
 
 _SQL_HASTEN_RETRIES = sql("hasten_retries")

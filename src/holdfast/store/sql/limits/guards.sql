@@ -20,7 +20,7 @@ with recorded as (
 delete from holdfast.tally t
 where t.guard_id in (select breaker_id from recorded);
 
--- name: forget_breaker(tenant_id, action) -> nothing
+-- name: delete_breaker(tenant_id, action) -> nothing
 -- Delete the breaker of an action that declares none any more.
 with deleted as (
   delete from holdfast.breaker b
@@ -177,7 +177,7 @@ select b.breaker_id, b.trials, b.passed,
 from holdfast.breaker b
 where b.breaker_id = any(@breaker_ids::bigint[]) and b.state = 'h';
 
--- name: steer_breaker(tenant_id, action, circuit_codes, actor, reason) -> row?
+-- name: set_breaker_state(tenant_id, action, circuit_codes, actor, reason) -> row?
 -- Open, close or reset a breaker by hand (@circuit_codes o, c, h): its counts start again at zero, and a reset one is tried now
 -- unless it is closed. Returns its previous state.
 with was as materialized (
@@ -267,7 +267,7 @@ select was.retries_max, was.share, was.window_seconds
 from recorded
 left join was on true;
 
--- name: forget_quota(tenant_id, action?, queue?, actor, reason) -> row?
+-- name: delete_quota(tenant_id, action?, queue?, actor, reason) -> row?
 -- nullable: retries_max, share
 -- Remove the quota of an action, a queue or the tenant. Returns the previous quota.
 with deleted as (

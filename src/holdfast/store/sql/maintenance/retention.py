@@ -96,39 +96,39 @@ async def compact_block(db: Queryable, block: int, days: float, kept_max: int) -
     return records[0][0] if records else None
 
 
-class ForgetEventsRow(NamedTuple):
-    """A row of `forget_events`."""
+class DeleteOldEventsRow(NamedTuple):
+    """A row of `delete_old_events`."""
 
     events: int
     xid: str
     seq: int
 
 
-_SQL_FORGET_EVENTS = sql("forget_events")
+_SQL_DELETE_OLD_EVENTS = sql("delete_old_events")
 
 
-async def forget_events(
+async def delete_old_events(
     db: Queryable, days: float, limit: int, after_xid: str, after_seq: int
-) -> ForgetEventsRow | None:
+) -> DeleteOldEventsRow | None:
     """Delete a bounded batch of events beyond the retention, after (`after_xid`, `after_seq`).
 
     Events are stored in about the order in which they happened: the statement walks from one to the next and stops
     at the first recent one. Returns how many, and the last of them.
     """
-    records = await db.fetch(_SQL_FORGET_EVENTS, days, limit, after_xid, after_seq)
-    return ForgetEventsRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_DELETE_OLD_EVENTS, days, limit, after_xid, after_seq)
+    return DeleteOldEventsRow._make(records[0]) if records else None
 
 
-_SQL_FORGET_WORKERS = sql("forget_workers")
+_SQL_DELETE_OLD_WORKERS = sql("delete_old_workers")
 
 
-async def forget_workers(db: Queryable, days: float) -> None:
+async def delete_old_workers(db: Queryable, days: float) -> None:
     """Delete workers that left before the retention period and that no failure refers to: the version on which a
     task failed is needed as long as its failure is kept.
 
     Scans all failures, so it runs once a day.
     """
-    await db.fetch(_SQL_FORGET_WORKERS, days)
+    await db.fetch(_SQL_DELETE_OLD_WORKERS, days)
 
 
 _SQL_LIVE_IS_DIRTY = sql("live_is_dirty")

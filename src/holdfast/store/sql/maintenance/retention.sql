@@ -55,7 +55,7 @@ order by b.block;
 -- Drop the ids of one block (@block) that are not needed. If more than @kept_max ids are needed, the block is left as it is.
 select holdfast.compact_block(@block, holdfast.instant() - make_interval(secs => @days::double precision * 86400), @kept_max::bigint);
 
--- name: forget_events(days, limit, after_xid, after_seq) -> row?
+-- name: delete_old_events(days, limit, after_xid, after_seq) -> row?
 -- Delete a bounded batch of events beyond the retention, after (@after_xid, @after_seq). Events are stored in about the order in which
 -- they happened: the statement walks from one to the next and stops at the first recent one. Returns how many, and the
 -- last of them.
@@ -90,7 +90,7 @@ from old
 order by old.nth desc
 limit 1;
 
--- name: forget_workers(days) -> nothing
+-- name: delete_old_workers(days) -> nothing
 -- Delete workers that left before the retention period and that no failure refers to: the version on which a task
 -- failed is needed as long as its failure is kept. Scans all failures, so it runs once a day.
 delete from holdfast.worker w

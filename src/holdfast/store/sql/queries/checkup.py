@@ -119,22 +119,22 @@ async def checkup_instant(db: Queryable) -> CheckupInstantRow:
     return CheckupInstantRow._make(record)
 
 
-class CheckupWallsRow(NamedTuple):
-    """A row of `checkup_walls`."""
+class CheckupRowLevelSecurityRow(NamedTuple):
+    """A row of `checkup_row_level_security`."""
 
     is_engine: bool
     open_tables: list[str] | None
 
 
-_SQL_CHECKUP_WALLS = sql("checkup_walls")
+_SQL_CHECKUP_ROW_LEVEL_SECURITY = sql("checkup_row_level_security")
 
 
-async def checkup_walls(db: Queryable) -> CheckupWallsRow:
+async def checkup_row_level_security(db: Queryable) -> CheckupRowLevelSecurityRow:
     """Return whether tenants are separated: every table has row-level security, and the policies let the engine
     through.
     """
-    (record,) = await db.fetch(_SQL_CHECKUP_WALLS)
-    return CheckupWallsRow._make(record)
+    (record,) = await db.fetch(_SQL_CHECKUP_ROW_LEVEL_SECURITY)
+    return CheckupRowLevelSecurityRow._make(record)
 
 
 class CheckupSequencesRow(NamedTuple):

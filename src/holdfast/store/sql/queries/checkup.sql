@@ -72,7 +72,7 @@ select pg_get_function_sqlbody(p.oid) is not distinct from 'RETURN statement_tim
 from pg_proc p
 where p.oid = 'holdfast.instant()'::regprocedure;
 
--- name: checkup_walls() -> row
+-- name: checkup_row_level_security() -> row
 -- nullable: open_tables
 -- Return whether tenants are separated: every table has row-level security, and the policies let the engine through.
 select not row_security_active('holdfast.live') or exists (

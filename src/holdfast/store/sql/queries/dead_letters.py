@@ -51,8 +51,8 @@ async def dead_groups(
     ]
 
 
-class ListLettersRow(NamedTuple):
-    """A row of `list_letters`."""
+class ListDeadLettersRow(NamedTuple):
+    """A row of `list_dead_letters`."""
 
     dead_letter_id: int | None
     task_id: int
@@ -89,10 +89,10 @@ class ListLettersRow(NamedTuple):
     floor: int | None
 
 
-_SQL_LIST_LETTERS = sql("list_letters")
+_SQL_LIST_DEAD_LETTERS = sql("list_dead_letters")
 
 
-async def list_letters(
+async def list_dead_letters(
     db: Queryable,
     tenant_id: int,
     states: Sequence[str] | None,
@@ -104,16 +104,16 @@ async def list_letters(
     with_body: bool,
     scan_rows_max: int | None,
     is_unresolved: bool,
-) -> list[ListLettersRow]:
+) -> list[ListDeadLettersRow]:
     """Return a page of dead letters, newest first, with their failures; inputs and tracebacks only if requested.
 
     Dead letters of a task, of an unresolved group or by id come from an index; otherwise at most `scan_rows_max` of
     this tenant are read (see holdfast.newest_ids), and `floor` is the last of them if that left the page short.
     """
     return [
-        ListLettersRow._make(record)
+        ListDeadLettersRow._make(record)
         for record in await db.fetch(
-            _SQL_LIST_LETTERS,
+            _SQL_LIST_DEAD_LETTERS,
             tenant_id,
             states,
             fingerprint,
@@ -128,17 +128,17 @@ async def list_letters(
     ]
 
 
-class UnresolvedLettersRow(NamedTuple):
-    """A row of `unresolved_letters`."""
+class UnresolvedDeadLettersRow(NamedTuple):
+    """A row of `unresolved_dead_letters`."""
 
     dead_letter_id: int
     run_id: int | None
 
 
-_SQL_UNRESOLVED_LETTERS = sql("unresolved_letters")
+_SQL_UNRESOLVED_DEAD_LETTERS = sql("unresolved_dead_letters")
 
 
-async def unresolved_letters(
+async def unresolved_dead_letters(
     db: Queryable,
     tenant_id: int,
     task_id: int | None,
@@ -146,13 +146,13 @@ async def unresolved_letters(
     after: int,
     limit: int,
     with_ignored: bool,
-) -> list[UnresolvedLettersRow]:
+) -> list[UnresolvedDeadLettersRow]:
     """Return a page of the unresolved dead letters of one task or group; on demand (`with_ignored`) also ignored
     ones.
     """
     return [
-        UnresolvedLettersRow._make(record)
+        UnresolvedDeadLettersRow._make(record)
         for record in await db.fetch(
-            _SQL_UNRESOLVED_LETTERS, tenant_id, task_id, fingerprint, after, limit, with_ignored
+            _SQL_UNRESOLVED_DEAD_LETTERS, tenant_id, task_id, fingerprint, after, limit, with_ignored
         )
     ]

@@ -120,7 +120,7 @@ cross join lateral (
 left join holdfast.failure f on f.task_id = d.task_id and f.attempt = d.attempts
 order by g.tasks desc, g.letters desc, g.newest desc;
 
--- name: list_letters(tenant_id, states?, fingerprint?, task_id?, dead_letter_id_max, limit, dead_letter_id?,
+-- name: list_dead_letters(tenant_id, states?, fingerprint?, task_id?, dead_letter_id_max, limit, dead_letter_id?,
 --   with_body, scan_rows_max?, is_unresolved) -> rows
 -- nullable: dead_letter_id, run_id, disposition, disposition_reason, actor, dispatched_at, backoff_seconds,
 --   previous_id, campaign_id, traceback, input, floor
@@ -180,7 +180,7 @@ left join lateral (select b.tags, b.input from holdfast.body b where b.task_id =
 left join lateral (select true as is_possible from holdfast.compensable_effects(d.task_id) limit 1) undo on true
 order by d.dead_letter_id desc;
 
--- name: unresolved_letters(tenant_id, task_id?, fingerprint?, after, limit, with_ignored) -> rows
+-- name: unresolved_dead_letters(tenant_id, task_id?, fingerprint?, after, limit, with_ignored) -> rows
 -- nullable: run_id
 -- Return a page of the unresolved dead letters of one task or group; on demand (@with_ignored) also ignored ones.
 select d.dead_letter_id, d.run_id

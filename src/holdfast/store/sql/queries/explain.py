@@ -75,8 +75,8 @@ async def explain_task(db: Queryable, task_id: int, tenant_id: int) -> ExplainTa
     return ExplainTaskRow._make(records[0]) if records else None
 
 
-class ExplainLettersRow(NamedTuple):
-    """A row of `explain_letters`."""
+class ExplainDeadLettersRow(NamedTuple):
+    """A row of `explain_dead_letters`."""
 
     dead_letter_id: int
     state: str
@@ -93,14 +93,16 @@ class ExplainLettersRow(NamedTuple):
     campaign_state: str
 
 
-_SQL_EXPLAIN_LETTERS = sql("explain_letters")
+_SQL_EXPLAIN_DEAD_LETTERS = sql("explain_dead_letters")
 
 
-async def explain_letters(db: Queryable, task_id: int, tenant_id: int) -> list[ExplainLettersRow]:
+async def explain_dead_letters(db: Queryable, task_id: int, tenant_id: int) -> list[ExplainDeadLettersRow]:
     """Return the unresolved dead letters of a task: the newest in progress, the newest ignored, the newest open;
     each with the campaign that released it, or that works on its group.
     """
-    return [ExplainLettersRow._make(record) for record in await db.fetch(_SQL_EXPLAIN_LETTERS, task_id, tenant_id)]
+    return [
+        ExplainDeadLettersRow._make(record) for record in await db.fetch(_SQL_EXPLAIN_DEAD_LETTERS, task_id, tenant_id)
+    ]
 
 
 class LocateTaskRow(NamedTuple):

@@ -86,7 +86,7 @@ left join lateral (
 ) f on true
 limit 1;
 
--- name: explain_letters(task_id, tenant_id) -> rows
+-- name: explain_dead_letters(task_id, tenant_id) -> rows
 -- nullable: next_at, campaign_id
 -- null with campaign_id: campaign_name, campaign_state
 -- Return the unresolved dead letters of a task: the newest in progress, the newest ignored, the newest open; each with

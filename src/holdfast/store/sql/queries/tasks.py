@@ -213,19 +213,19 @@ async def find_worker(db: Queryable, worker_id: int, tenant_id: int | None) -> F
     return FindWorkerRow._make(records[0]) if records else None
 
 
-class PulseRow(NamedTuple):
-    """A row of `pulse`."""
+class ThroughputCountsRow(NamedTuple):
+    """A row of `throughput_counts`."""
 
     enqueued: int
     finished: int
 
 
-_SQL_PULSE = sql("pulse")
+_SQL_THROUGHPUT_COUNTS = sql("throughput_counts")
 
 
-async def pulse(db: Queryable) -> PulseRow:
+async def throughput_counts(db: Queryable) -> ThroughputCountsRow:
     """Return two counters whose growth gives the rates: ids drawn, and attempts finished according to the server's
     statistics.
     """
-    (record,) = await db.fetch(_SQL_PULSE)
-    return PulseRow._make(record)
+    (record,) = await db.fetch(_SQL_THROUGHPUT_COUNTS)
+    return ThroughputCountsRow._make(record)

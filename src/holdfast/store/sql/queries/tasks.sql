@@ -187,7 +187,7 @@ from holdfast.worker w
 left join holdfast.probe p on p.worker_id = w.worker_id
 where w.worker_id = @worker_id and (@tenant_id::int is null or w.tenant_id = @tenant_id);
 
--- name: pulse() -> row
+-- name: throughput_counts() -> row
 -- Return two counters whose growth gives the rates: ids drawn, and attempts finished according to the server's
 -- statistics.
 select (select last_value from holdfast.task_id) % 10000000000 as enqueued,

@@ -406,28 +406,30 @@ async def void_slots(db: Queryable, schedule_id: int) -> None:
     await db.fetch(_SQL_VOID_SLOTS, schedule_id)
 
 
-_SQL_TROUBLE_SCHEDULE = sql("trouble_schedule")
+_SQL_RECORD_SCHEDULE_ERROR = sql("record_schedule_error")
 
 
-async def trouble_schedule(db: Queryable, schedule_id: int, revision: int, trouble: str, delay_seconds: float) -> None:
+async def record_schedule_error(
+    db: Queryable, schedule_id: int, revision: int, trouble: str, delay_seconds: float
+) -> None:
     """Record why a schedule could not fire, and postpone its next try."""
-    await db.fetch(_SQL_TROUBLE_SCHEDULE, schedule_id, revision, trouble, delay_seconds)
+    await db.fetch(_SQL_RECORD_SCHEDULE_ERROR, schedule_id, revision, trouble, delay_seconds)
 
 
-_SQL_LOOK_SOON = sql("look_soon")
+_SQL_CHECK_SCHEDULE_SOON = sql("check_schedule_soon")
 
 
-async def look_soon(db: Queryable, schedule_id: int) -> None:
+async def check_schedule_soon(db: Queryable, schedule_id: int) -> None:
     """Make the next pass process a schedule that has a waiting slot."""
-    await db.fetch(_SQL_LOOK_SOON, schedule_id)
+    await db.fetch(_SQL_CHECK_SCHEDULE_SOON, schedule_id)
 
 
-_SQL_NEXT_LOOK = sql("next_look")
+_SQL_NEXT_SCHEDULE_CHECK = sql("next_schedule_check")
 
 
-async def next_look(db: Queryable) -> float | None:
+async def next_schedule_check(db: Queryable) -> float | None:
     """Return the seconds until the next schedule has to be processed."""
-    records: list[tuple[float | None]] = await db.fetch(_SQL_NEXT_LOOK)
+    records: list[tuple[float | None]] = await db.fetch(_SQL_NEXT_SCHEDULE_CHECK)
     return records[0][0] if records else None
 
 
@@ -458,16 +460,16 @@ async def delete_schedule(db: Queryable, tenant_id: int, name: str, actor: str, 
     return records[0][0] if records else None
 
 
-_SQL_FORGET_SLOTS = sql("forget_slots")
+_SQL_DELETE_OLD_SLOTS = sql("delete_old_slots")
 
 
-async def forget_slots(db: Queryable, days: float, slots_max: int, slots_min: int) -> None:
+async def delete_old_slots(db: Queryable, days: float, slots_max: int, slots_min: int) -> None:
     """Delete slots beyond the newest `slots_max` of a schedule or beyond the retention; the newest `slots_min` and
     unsettled ones always stay.
 
     The schedule stores up to where slots were deleted.
     """
-    await db.fetch(_SQL_FORGET_SLOTS, days, slots_max, slots_min)
+    await db.fetch(_SQL_DELETE_OLD_SLOTS, days, slots_max, slots_min)
 
 
 class ListSchedulesRow(NamedTuple):

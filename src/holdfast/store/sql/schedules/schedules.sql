@@ -188,20 +188,20 @@ where f.schedule_id = @schedule_id and f.slot_at >= @start;
 delete from holdfast.slot f
 where f.schedule_id = @schedule_id and f.slot_at > holdfast.instant() and f.state in ('k', 'm');
 
--- name: trouble_schedule(schedule_id, revision, trouble, delay_seconds) -> nothing
+-- name: record_schedule_error(schedule_id, revision, trouble, delay_seconds) -> nothing
 -- Record why a schedule could not fire, and postpone its next try.
 update holdfast.schedule s
 set trouble = @trouble, look_at = holdfast.instant() + make_interval(secs => @delay_seconds), counted_at = holdfast.instant()
 where s.schedule_id = @schedule_id and s.revision = @revision
 returning s.schedule_id;
 
--- name: look_soon(schedule_id) -> nothing
+-- name: check_schedule_soon(schedule_id) -> nothing
 -- Make the next pass process a schedule that has a waiting slot.
 update holdfast.schedule s
 set look_at = least(s.look_at, holdfast.instant())
 where s.schedule_id = @schedule_id;
 
--- name: next_look() -> value?
+-- name: next_schedule_check() -> value?
 -- nullable: extract
 -- Return the seconds until the next schedule has to be processed.
 select extract(epoch from min(look_at) - holdfast.instant())::double precision
@@ -257,7 +257,7 @@ events as (
 select count(*) = 1 as is_changed
 from deleted;
 
--- name: forget_slots(days, slots_max, slots_min) -> nothing
+-- name: delete_old_slots(days, slots_max, slots_min) -> nothing
 -- Delete slots beyond the newest @slots_max of a schedule or beyond the retention; the newest @slots_min and unsettled ones always
 -- stay. The schedule stores up to where slots were deleted.
 with cut as materialized (

@@ -158,8 +158,8 @@ async def adopt_launch(
     return AdoptLaunchRow._make(records[0]) if records else None
 
 
-class LookAtLaunchesRow(NamedTuple):
-    """A row of `look_at_launches`."""
+class LaunchesToCheckRow(NamedTuple):
+    """A row of `launches_to_check`."""
 
     task_id: int
     attempt: int
@@ -169,21 +169,21 @@ class LookAtLaunchesRow(NamedTuple):
     age_seconds: float
 
 
-_SQL_LOOK_AT_LAUNCHES = sql("look_at_launches")
+_SQL_LAUNCHES_TO_CHECK = sql("launches_to_check")
 
 
-async def look_at_launches(db: Queryable, launcher: str, asked_seconds: float, limit: int) -> list[LookAtLaunchesRow]:
+async def launches_to_check(db: Queryable, launcher: str, asked_seconds: float, limit: int) -> list[LaunchesToCheckRow]:
     """Take the turn to query the platform about at most `limit` launches of a launcher to which no worker has
     attached and that were not queried for `asked_seconds` seconds.
     """
     return [
-        LookAtLaunchesRow._make(record)
-        for record in await db.fetch(_SQL_LOOK_AT_LAUNCHES, launcher, asked_seconds, limit)
+        LaunchesToCheckRow._make(record)
+        for record in await db.fetch(_SQL_LAUNCHES_TO_CHECK, launcher, asked_seconds, limit)
     ]
 
 
-class OverLaunchesRow(NamedTuple):
-    """A row of `over_launches`."""
+class EndedLaunchesRow(NamedTuple):
+    """A row of `ended_launches`."""
 
     task_id: int
     attempt: int
@@ -194,17 +194,17 @@ class OverLaunchesRow(NamedTuple):
     age_seconds: float
 
 
-_SQL_OVER_LAUNCHES = sql("over_launches")
+_SQL_ENDED_LAUNCHES = sql("ended_launches")
 
 
-async def over_launches(db: Queryable, launcher: str, limit: int) -> list[OverLaunchesRow]:
+async def ended_launches(db: Queryable, launcher: str, limit: int) -> list[EndedLaunchesRow]:
     """Return at most `limit` launches of ended attempts, and failed launches whose task waits for no launch any
     more; the least recently checked first.
 
     An ended attempt stays ended, so any number of processes may stop them. `is_reported`: the worker reported the
     end itself, so it stops by itself.
     """
-    return [OverLaunchesRow._make(record) for record in await db.fetch(_SQL_OVER_LAUNCHES, launcher, limit)]
+    return [EndedLaunchesRow._make(record) for record in await db.fetch(_SQL_ENDED_LAUNCHES, launcher, limit)]
 
 
 _SQL_PUT_BACK_LAUNCH = sql("put_back_launch")
@@ -215,23 +215,23 @@ async def put_back_launch(db: Queryable, task_id: int, attempt: int) -> None:
     await db.fetch(_SQL_PUT_BACK_LAUNCH, task_id, attempt)
 
 
-_SQL_FORGET_LAUNCH = sql("forget_launch")
+_SQL_DELETE_LAUNCH = sql("delete_launch")
 
 
-async def forget_launch(db: Queryable, task_id: int, attempt: int) -> None:
+async def delete_launch(db: Queryable, task_id: int, attempt: int) -> None:
     """Delete a launch that has ended on both sides, and its slot.
 
     Its request time stays with the attempt, as long as its block exists; a failed launch made no attempt.
     """
-    await db.fetch(_SQL_FORGET_LAUNCH, task_id, attempt)
+    await db.fetch(_SQL_DELETE_LAUNCH, task_id, attempt)
 
 
-_SQL_FORGET_TOKENS = sql("forget_tokens")
+_SQL_DELETE_LAUNCH_TOKENS = sql("delete_launch_tokens")
 
 
-async def forget_tokens(db: Queryable) -> None:
+async def delete_launch_tokens(db: Queryable) -> None:
     """Delete expired tokens."""
-    await db.fetch(_SQL_FORGET_TOKENS)
+    await db.fetch(_SQL_DELETE_LAUNCH_TOKENS)
 
 
 _SQL_DECLARE_LAUNCHER = sql("declare_launcher")

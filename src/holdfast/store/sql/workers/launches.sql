@@ -133,7 +133,7 @@ where (h.task_id, h.attempt) = (
 returning h.task_id, h.attempt, h.tenant_id, h.launcher, h.holder, t.lease_token, l.action, q.name as queue,
   n.name as tenant;
 
--- name: look_at_launches(launcher, asked_seconds, limit) -> rows
+-- name: launches_to_check(launcher, asked_seconds, limit) -> rows
 -- Take the turn to query the platform about at most @limit launches of a launcher to which no worker has attached and that
 -- were not queried for @asked_seconds seconds.
 with due as materialized (
@@ -158,7 +158,7 @@ from seen
 join holdfast.live t on t.task_id = seen.task_id and t.attempt = seen.attempt and t.state = 'v'
 where seen.handle is not null;
 
--- name: over_launches(launcher, limit) -> rows
+-- name: ended_launches(launcher, limit) -> rows
 -- nullable: handle
 -- Return at most @limit launches of ended attempts, and failed launches whose task waits for no launch any more; the least
 -- recently checked first. An ended attempt stays ended, so any number of processes may stop them. `is_reported`: the
@@ -186,7 +186,7 @@ set looked_at = holdfast.instant()
 where h.task_id = @task_id and h.attempt = @attempt
 returning h.task_id;
 
--- name: forget_launch(task_id, attempt) -> nothing
+-- name: delete_launch(task_id, attempt) -> nothing
 -- Delete a launch that has ended on both sides, and its slot. Its request time stays with the attempt, as long as its
 -- block exists; a failed launch made no attempt.
 with deleted as (
@@ -205,7 +205,7 @@ delete from holdfast.launch_slot s
 using deleted
 where s.holder = deleted.holder;
 
--- name: forget_tokens() -> nothing
+-- name: delete_launch_tokens() -> nothing
 -- Delete expired tokens.
 update holdfast.launch h
 set token_hashes = '{}'
