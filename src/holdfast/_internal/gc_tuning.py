@@ -8,11 +8,15 @@ from __future__ import annotations
 import gc
 
 _THRESHOLDS = (20_000, 20, 50)
-"""By default Python collects after 700 new objects, here every few tasks, when nearly all of them are still in use."""
+"""Python's default first threshold, 700 in 3.11, would start a collection every few tasks, while nearly all new objects
+are still referenced."""
 
 
 def freeze_startup_objects() -> None:
-    """Collect once, before work starts, and exclude all remaining objects from later collections."""
+    """Collect once, exclude all remaining objects from later collections, and raise the thresholds.
+
+    Call it after start-up, before work begins.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

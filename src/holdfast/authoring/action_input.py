@@ -84,7 +84,7 @@ def undecodable_class(hint: Any) -> type | None:
 
 
 def _parts(of: Any) -> Iterable[Any]:
-    """Return the types that a value of a type must contain."""
+    """Return the component types of a msgspec type; of a struct, only those of its required fields."""
     if (fields := getattr(of, "fields", None)) is not None:
         return [field.type for field in fields if field.required]
     single = [getattr(of, name, None) for name in ("type", "item_type", "key_type", "value_type")]

@@ -35,7 +35,7 @@ def _contract() -> bytes:
 
 
 async def front(_api_request: ApiRequest) -> Response:
-    """Return links for people who open the server's address."""
+    """Return where the API is described, for a reader who opens the server's root URL."""
     return Response(_FRONT, media_type="application/json")
 
 
@@ -43,8 +43,8 @@ _FRONT = msgspec.json.encode(
     {
         "holdfast": __version__,
         "api": "/api/v1/, described at /api/openapi.json",
-        "docs": "docs/http.md",
-        "sign_in": "authorization: Bearer TOKEN, or x-dev-user with HOLDFAST_ENV=local",
+        "worker_api": "/internal/, described at /internal/openapi.json",
+        "authentication": "header Authorization: Bearer TOKEN; with HOLDFAST_ENV=local also X-Dev-User: NAME",
     }
 )
 

@@ -146,14 +146,14 @@ class WakeSettings:
         "holdfast", "Prefix of Redis keys; the stream is PREFIX:wake.", aliases=("EXECUTIONS_REDIS_KEY_PREFIX",)
     )
     sqs_queue_url: str | None = setting(
-        None, "URL of the URL of the SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
+        None, "URL of the SQS queue for wake-ups.", kind=str, aliases=("IMPLEMENTATION_SQS_QUEUE_URL",)
     )
     sqs_dead_letter_url: str | None = setting(
         None, "URL of the dead-letter queue of that queue. Hints in it are sent again while their task waits.", kind=str
     )
     visibility_seconds: float = setting(
         30.0,
-        "How long a received hint is hidden from other workers, and how often it is renewed.",
+        "How long a received hint is hidden from other workers. Renewed after a third of it while the task waits.",
         lowest=1,
         highest=43200,
     )

@@ -1,6 +1,7 @@
-"""A session: one connection that runs named statements, and its transactions.
+"""A session: one connection that runs SQL statements, and its transactions.
 
-A connection whose user was cancelled is never used again, because a transaction may be open on it.
+A connection is closed if the asyncio task that uses it is cancelled, because a statement or transaction may be open on
+it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ _Row = TypeVar("_Row")
 
 
 class Tap(Protocol):
-    """Observes every statement of a session; the crash tests stop the process in one.
+    """Observes every statement of a session; the crash tests kill the process there.
 
-    A tap that raises simulates a broken connection: before the statement was sent, or before its response arrived.
+    A tap that raises `OSError` simulates a broken connection: before the statement was sent, or before its response
+    arrived.
     """
 
     def before(self, statement: str) -> None: ...
@@ -26,7 +28,7 @@ class Tap(Protocol):
 
 
 class Queryable(Protocol):
-    """What runs a statement: a session, or a database, which uses one of its sessions for it."""
+    """Anything that can run a statement: a session, or a database, which uses one of its sessions."""
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]: ...
 
@@ -34,7 +36,7 @@ class Queryable(Protocol):
 
 
 class Session:
-    """One connection that runs named statements."""
+    """One connection that runs SQL statements."""
 
     __slots__ = ("connection", "tap")
 
@@ -49,7 +51,7 @@ class Session:
             return await self.connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
 
     fetch_prepared = fetch
-    """A session on a shared connection prepares nothing that would outlive it."""
+    """The same as `fetch`: only a `Database` keeps prepared statements."""
 
     async def fetchrow(self, statement: str, *arguments: Any) -> Any:
         rows = await self.fetch(statement, *arguments)
@@ -105,7 +107,7 @@ class Session:
         if self.connection.is_closed():
             return
         try:
-            # A cancelled caller may have left a statement running, and has no time to wait for it.
+            # After a cancellation a statement may still be running: close the connection instead of waiting.
             if isinstance(error, Exception):
                 await transaction.rollback()
                 return
@@ -172,6 +174,7 @@ class ScriptedSession(Session):
             await self.connection.execute(commit)
 
     async def _enter(self, begin: str, *, is_inner: bool) -> None:
+        """Begin. If that fails, roll back everything, because even a savepoint fails only in a broken transaction."""
         try:
             await self.connection.execute(begin)
         except BaseException as error:
@@ -182,7 +185,7 @@ class ScriptedSession(Session):
         if self.connection.is_closed():
             return
         try:
-            # A cancelled caller may have left a statement running, and has no time to wait for it.
+            # After a cancellation a statement may still be running: close the connection instead of waiting.
             if isinstance(error, Exception):
                 await self.connection.execute(script)
                 return

@@ -27,7 +27,7 @@ LAUNCHING_SECONDS = 60.0
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """One launch of a worker for one attempt. `token` works once, in `attach`; `lease_token` is the reservation's."""
+    """One launch of a worker for one attempt. `token` is for `attach`, once; `lease_token` identifies the reservation."""
 
     task_id: int
     attempt: int
@@ -74,10 +74,10 @@ async def reserve(
 
 
 async def attach(session: Session, identity: WorkerIdentity, task_id: int, attempt: int, token: str) -> Claimed:
-    """Turn a reservation into a lease; `LeaseLost` if its token was used or is invalid, or its time is over.
+    """Turn a reservation into a lease; `LeaseLost` if its token was used or is invalid, or it has expired.
 
     A worker that already has the lease of this attempt gets it again: it asks because the response was lost. `is_early`
-    in the error's fields means that the launch was taken back and is due again, so the worker may wait.
+    in the error's fields means that the launch failed and is due again with the same attempt, so the worker may wait.
     """
     hashed = token_hash(token)
     row = await lease_sql.attach(session, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
@@ -95,7 +95,7 @@ async def attach(session: Session, identity: WorkerIdentity, task_id: int, attem
         and found.attempt == attempt - 1
     )
     raise LeaseLost(
-        f"The reservation of attempt {attempt} of task {task_id} is no longer valid.",
-        advice="Do not run the task; another attempt will be launched.",
+        f"Attempt {attempt} of task {task_id} has no valid reservation for this token.",
+        advice="Attach again later: this launch is due again." if is_early else "Do not run the task.",
         is_early=is_early,
     )

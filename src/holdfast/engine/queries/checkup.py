@@ -80,9 +80,8 @@ async def check_up(
             found += _rights(await checkup_sql.checkup_rights(database))
             found.append(_instant(await checkup_sql.checkup_instant(database)))
             found.append(_sequences(await checkup_sql.checkup_sequences(database, SEQUENCE_SHARE_MAX)))
-            found += _walls(
-                await checkup_sql.checkup_row_level_security(database), await checkup_sql.tenant_role(database)
-            )
+            role = await checkup_sql.tenant_role(database)
+            found += _row_level_security(await checkup_sql.checkup_row_level_security(database), role)
             found += _work(await checkup_sql.checkup_work(database, silent_seconds))
         if version >= len(known()):
             found.append(_epoch(await epoch_sql.checkup_epoch(database)))

@@ -20,7 +20,7 @@ from holdfast.store.sql.tasks import enqueue as enqueue_sql
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
-    """The options in which a copy differs from its original. None, or no tags, keeps the original's value."""
+    """Options of a copy. Queue, priority and tags default to those of the original; key and delay are not copied."""
 
     queue: str | None = None
     key: str | None = None
@@ -32,8 +32,10 @@ class CopyOptions:
 async def copy_task(
     engine: Engine, tenant_id: int, task_id: int, changed: Mapping[str, Any], options: CopyOptions
 ) -> tuple[AcceptedBatch, Lane]:
-    """Enqueue a copy of a task with `changed` values of its input. Raise `NotFound` if there is none, `Conflict` for a
-    node."""
+    """Enqueue a copy of a task; `changed` replaces values of its input. Return the new task and its lane.
+
+    Raise `NotFound` if the task does not exist, and `Conflict` if it is a node of a run.
+    """
     row = await enqueue_sql.copied_task(engine.database, task_id, tenant_id)
     if row is None:
         raise await _refused(engine, tenant_id, task_id)
@@ -62,7 +64,7 @@ async def _refused(engine: Engine, tenant_id: int, task_id: int) -> NotFound | C
     if place is None:
         return NotFound(f"There is no task {task_id}.", code="task_not_found")
     return Conflict(
-        f"Task {task_id} belongs to run {place.run_id}, and is copied with it.",
+        f"Task {task_id} belongs to run {place.run_id} and cannot be copied alone.",
         code="not_copyable",
         advice=f"Copy the run: holdfast run start --clone {place.run_id}",
     )
