@@ -27,7 +27,7 @@ LAUNCHING_SECONDS = 60.0
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """One launch of a worker for one attempt. `token` is for `attach`, once; `lease_token` identifies the reservation."""
+    """One launch of a worker for one attempt. `attach` takes its `token` once; `lease_token` names the reservation."""
 
     task_id: int
     attempt: int
