@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.effects.effect import EffectState
 from holdfast.engine.effects.gate import AnswerEffect, GateDecision, OpenEffect, Sender, answer_effect, open_effect
 from holdfast.engine.engine import Engine
-from holdfast.server.worker_api.effect_calls import Held, RemoteEffects
+from holdfast.server.worker_api.effect_calls import LeaseKey, RemoteEffects
 from holdfast.testing.engine_harness import HeldLease
 
 
@@ -60,7 +60,7 @@ class Outbox:
         return None
 
 
-def _held(lease: HeldLease) -> Held:
+def _held(lease: HeldLease) -> LeaseKey:
     return (lease.claimed.task_id, lease.claimed.attempt, lease.claimed.lease_token)
 
 

@@ -52,7 +52,7 @@ HOT = [
     "open_effect",
     "answer_effect",
     "recall_steps",
-    "keep_step",
+    "store_step",
     "read_events",
     "read_run_events",
     "count_events",

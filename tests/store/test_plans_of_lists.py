@@ -7,7 +7,7 @@ from tests.store.test_plans import explain
 
 
 @pytest.mark.parametrize(
-    ("statement", "function"), [("list_runs", "state_of_run"), ("list_letters", "compensable_effects")]
+    ("statement", "function"), [("list_runs", "state_of_run"), ("list_dead_letters", "compensable_effects")]
 )
 async def test_functions_of_lists_are_read_in_line(engine, statement, function):
     async with engine.database.session() as session:
