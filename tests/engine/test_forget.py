@@ -9,6 +9,7 @@ from tests.store.visits import visits
 from holdfast.engine.maintenance import retention
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.engine.maintenance.retention import retain_once
+from holdfast.store.statements import sql
 
 MANY = 5_000
 
@@ -146,4 +147,4 @@ async def test_failures_are_looked_through_once_a_day(engine, clock, monkeypatch
         await clock.advance("1d")
         for _ in range(3):
             await retain_once(engine.database, days=30)
-    assert asked.count(retention._FORGET_WORKERS) == 2
+    assert asked.count(sql("delete_old_workers")) == 2

@@ -50,7 +50,7 @@ async def test_every_reader_of_a_quiet_tenant_ends_behind_what_others_did(engine
     async with receiving() as receiver:
         await add_webhook(engine, QUIET, "hook", receiver.url, actor="anna")
         last = await crowd(10_000)
-        while not await follower.look():
+        while not await follower.poll():
             pass
         await measure.read(engine.database, QUIET)
         await deliver_webhooks_once(engine, guarded)
@@ -95,11 +95,11 @@ async def test_what_a_quiet_tenant_does_at_last_is_told_to_readers_who_stand_whe
     follower = Follower(engine.of(QUIET), QUIET, await event_tail(engine.database))
     stands = follower.cursor
     await crowd(10)
-    await follower.look()
+    await follower.poll()
     mine = await a_running_task(harness)
     await until_settled(harness)
-    await follower.look()
-    assert follower.page.start == stands and mine.task_id.encode() in follower.page.told
+    await follower.poll()
+    assert follower.page.start == stands and mine.task_id.encode() in follower.page.encoded
     assert follower.page.end == follower.cursor
 
 

@@ -85,7 +85,7 @@ async def test_members_that_completed_are_passed_over_once_in_bounded_looks(harn
 
 async def test_when_all_members_that_run_again_went_nobody_looks_for_more(harness, run_again, monkeypatch):
     run = await run_again(5)
-    monkeypatch.setattr("holdfast.engine.lifecycle.runs.items._FURTHER_ITEMS", "select nobody asks this")
+    monkeypatch.setattr("holdfast.store.sql.flows.taskless_nodes._SQL_FURTHER_ITEMS", "select nobody asks this")
     while await settle_all(harness, Completed(b"1")):
         pass
     assert await harness.runs.state(run) == "completed"
@@ -169,7 +169,7 @@ async def test_a_pass_looks_at_a_page_of_waits(harness):
 
 async def test_a_pass_where_nobody_waits_asks_no_more_than_that(harness, monkeypatch):
     await harness.runs.start(a_flow("a>b"))
-    monkeypatch.delattr(signals, "_ANSWERED_WAITS")
+    monkeypatch.delattr("holdfast.store.sql.flows.signals._SQL_ANSWERED_WAITS")
     done = await signals.deliver_once(harness.engine.database, harness.engine.catalog, after=(7, 7))
     assert (done.notifications, done.after) == (NO_NOTIFICATIONS, START)
 

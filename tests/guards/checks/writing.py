@@ -254,7 +254,7 @@ async def a_generation_that_leaves_gets_no_more_work(stage: Stage) -> None:
 
     async with stage.engine.database.transaction() as session:
         generation = await cutover._locked(session, 1, "orders", 2)
-        await session.fetch(sql("roll_back"), generation["dataset_id"], 2, [b"b"], True, "", "")
+        await session.fetch(sql("roll_back"), generation.dataset_id, 2, [b"b"], True, "", "")
         late = asyncio.ensure_future(build())
         await stage.waits(late)
     with refuses(Conflict):
