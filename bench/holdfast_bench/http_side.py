@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from holdfast._internal.gc_tuning import freeze_startup_objects
+from holdfast._internal.gc_tuning import tune_gc
 from holdfast.engine.engine import Engine
 from holdfast.engine.maintenance.loops import Loops
 from holdfast.errors import HoldfastError
@@ -53,7 +53,7 @@ class _Input(msgspec.Struct, frozen=True):
 async def _serve(orders: ServerOrders) -> None:
     settings = Settings(url=orders.url, env="local", port=0, http=_UNHURRIED)
     async with Engine(orders.url, settings, sessions_max=SESSIONS_MAX) as engine, serving(engine) as url:
-        freeze_startup_objects()
+        tune_gc()
         loops = asyncio.create_task(Loops(engine).run())
         print(url, flush=True)
         await _stdin_closed()

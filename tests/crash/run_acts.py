@@ -11,7 +11,7 @@ from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.nodes import Edge, Node
 from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
 from holdfast.engine.lifecycle.runs.commands import finish_cancels_once
-from holdfast.engine.lifecycle.runs.items import move_items_once
+from holdfast.engine.lifecycle.runs.items import release_stalled_items_once
 from holdfast.engine.lifecycle.runs.signals import expire_waits_once
 from holdfast.engine.lifecycle.runs.start import RunOptions, start
 from holdfast.engine.schedules.commands import ScheduleDraft, declare_schedule
@@ -85,7 +85,7 @@ async def expire_waits(stage: Stage) -> None:
 
 
 async def move_items(stage: Stage) -> None:
-    await _one_pass(stage, move_items_once, "moved")
+    await _one_pass(stage, release_stalled_items_once, "moved")
 
 
 async def finish_cancels(stage: Stage) -> None:

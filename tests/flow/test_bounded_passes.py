@@ -75,7 +75,7 @@ async def test_the_next_member_that_runs_again_is_found_however_many_are_left(ha
 
 
 async def test_members_that_completed_are_passed_over_once_in_bounded_looks(harness, run_again, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.lifecycle.runs.items.LOOK_ITEMS", 3)
+    monkeypatch.setattr("holdfast.engine.lifecycle.runs.items.ITEMS_SCANNED_AHEAD", 3)
     run = await run_again(20, completed=19, concurrency=1)
     assert await settle_all(harness, Completed(b"1")) == 1
     while await settle_all(harness, Completed(b"1")):

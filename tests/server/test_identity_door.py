@@ -19,7 +19,7 @@ from holdfast.errors import InvalidSettings
 from holdfast.server.app import ENDPOINTS, application, listening, serving
 from holdfast.server.auth.caller import Access
 from holdfast.server.auth.client_address import throttle_key
-from holdfast.server.auth.login_throttle import LATE_MAX
+from holdfast.server.auth.login_throttle import EXHAUSTED_CHECKS_MAX
 from holdfast.server.auth.trusted_proxies import Proxies
 from holdfast.server.endpoint import Endpoint, ServerState, reply, route
 from holdfast.settings.settings import AuthSettings, HttpSettings, Settings
@@ -201,7 +201,7 @@ class TestPatience:
         asking = [asyncio.create_task(call.bearing(text).get("/api/v1/tasks")) for text in texts]
 
         async def are_under_way():
-            return len(began) == min(tokens_made, BURST + LATE_MAX)
+            return len(began) == min(tokens_made, BURST + EXHAUSTED_CHECKS_MAX)
 
         await eventually(are_under_way)
         released.set()

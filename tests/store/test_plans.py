@@ -21,7 +21,7 @@ HOT = [
     "enqueue_one",
     "enqueue_copy",
     "enqueue_keyed",
-    "copied_task",
+    "read_task_to_copy",
     "lane_heads",
     "claim",
     "claim_task",

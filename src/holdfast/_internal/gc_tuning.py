@@ -12,7 +12,7 @@ _THRESHOLDS = (20_000, 20, 50)
 are still referenced."""
 
 
-def freeze_startup_objects() -> None:
+def tune_gc() -> None:
     """Collect once, exclude all remaining objects from later collections, and raise the thresholds.
 
     Call it after start-up, before work begins.

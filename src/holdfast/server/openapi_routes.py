@@ -16,30 +16,30 @@ from holdfast.server.worker_api.openapi import contract
 
 async def openapi(_api_request: ApiRequest) -> Response:
     """Return every operation with its types."""
-    return Response(_encoded(), media_type="application/json")
+    return Response(_operations_document(), media_type="application/json")
 
 
 @cache
-def _encoded() -> bytes:
+def _operations_document() -> bytes:
     return msgspec.json.encode(document())
 
 
 async def worker_openapi(_api_request: ApiRequest) -> Response:
     """Return every call of the worker contract with its types."""
-    return Response(_contract(), media_type="application/json")
+    return Response(_worker_document(), media_type="application/json")
 
 
 @cache
-def _contract() -> bytes:
+def _worker_document() -> bytes:
     return msgspec.json.encode(contract())
 
 
 async def front(_api_request: ApiRequest) -> Response:
     """Return where the API is described, for a reader who opens the server's root URL."""
-    return Response(_FRONT, media_type="application/json")
+    return Response(_INDEX, media_type="application/json")
 
 
-_FRONT = msgspec.json.encode(
+_INDEX = msgspec.json.encode(
     {
         "holdfast": __version__,
         "api": "/api/v1/, described at /api/openapi.json",

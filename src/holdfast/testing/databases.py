@@ -25,7 +25,7 @@ from holdfast.store.embedded import home as homes
 from holdfast.store.embedded import locks
 from holdfast.store.embedded.server import EmbeddedServer, start
 from holdfast.store.migrate import known, migrate
-from holdfast.testing.run_coroutine import runs_apart
+from holdfast.testing.run_coroutine import is_on_shared_loop
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 HOME_VARIABLE = "HOLDFAST_TEST_HOME"
@@ -69,7 +69,7 @@ class Databases:
 
     async def take(self) -> str:
         """Return a clone, prepared in advance if possible, and prepare the next. Call it through `run_coroutine`."""
-        assert runs_apart(), "a database prepared in the background needs an event loop that keeps running"
+        assert is_on_shared_loop(), "a database prepared in the background needs an event loop that keeps running"
         spare, self._spare = self._spare, None
         found = await (spare or self._clone_template())
         self._spare = asyncio.create_task(self._clone_template(), name="holdfast-spare")
@@ -77,7 +77,7 @@ class Databases:
 
     async def give_back(self, url: str) -> None:
         """Drop a clone in the background. Call it through `run_coroutine`."""
-        assert runs_apart(), "a database dropped in the background needs an event loop that keeps running"
+        assert is_on_shared_loop(), "a database dropped in the background needs an event loop that keeps running"
         dropping = asyncio.create_task(self.drop(url), name="holdfast-drop")
         self._dropping.add(dropping)
         dropping.add_done_callback(self._dropping.discard)
@@ -143,7 +143,7 @@ class Databases:
 
         Under `run_coroutine` connections are kept, two because clones overlap drops.
         """
-        is_keeping = runs_apart()
+        is_keeping = is_on_shared_loop()
         kept = self._kept.pop() if is_keeping and self._kept else None
         connection = kept if kept is not None and not kept.is_closed() else await asyncpg.connect(self.server_url)
         try:

@@ -23,7 +23,7 @@ def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
-def runs_apart() -> bool:
+def is_on_shared_loop() -> bool:
     """Return whether the calling code was started by `run_coroutine`."""
     return asyncio.get_running_loop() is _loops.get(os.getpid())
 

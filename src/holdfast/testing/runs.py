@@ -15,7 +15,7 @@ from holdfast.core.tasks.states import ENDS
 from holdfast.engine.lifecycle.runs import commands as run_commands
 from holdfast.engine.lifecycle.runs import pause
 from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once, run_output
-from holdfast.engine.lifecycle.runs.items import move_items_once
+from holdfast.engine.lifecycle.runs.items import release_stalled_items_once
 from holdfast.engine.lifecycle.runs.signals import deliver_once, expire_waits_once
 from holdfast.engine.lifecycle.runs.start import RunOptions, snapshot_of, start_runs
 from holdfast.engine.publish import publish_and_propagate
@@ -135,7 +135,7 @@ class Runs:
         )
         await pause.hold_children_once(database)
         notifications = notifications.and_(await pause.free_children_once(database, catalog))
-        notifications = notifications.and_(await move_items_once(database, catalog))
+        notifications = notifications.and_(await release_stalled_items_once(database, catalog))
         await publish_and_propagate(self._engine, notifications)
 
     async def _rows(self, run_id: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Source locations for errors in flow code: the innermost line outside this package."""
+"""Source locations for errors in flow code: the innermost line outside the holdfast package."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.errors import Invalid
 
-_OURS = str(Path(__file__).resolve().parents[2])
+_PACKAGE_DIRECTORY = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
 class SourceLine(NamedTuple):
@@ -20,9 +21,9 @@ class SourceLine(NamedTuple):
 
 
 def calling_line() -> SourceLine | None:
-    """Return the line that called into this package."""
+    """Return the line that called into the holdfast package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIRECTORY):
         frame = frame.f_back
     return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
@@ -32,16 +33,16 @@ def raising_line(trace: TracebackType | None) -> SourceLine | None:
     found = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_OURS):
+        if not file.startswith(_PACKAGE_DIRECTORY):
             found = SourceLine(file, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
-def located(error: Invalid, line: SourceLine | None) -> Invalid:
-    """Return the same error, prefixed with this line."""
+def with_location(error: Invalid, line: SourceLine | None) -> Invalid:
+    """Return a copy of the error whose message begins with `file:line`."""
     if line is None:
         return error
     fields = {**error.fields, "file": line.file, "line": line.number}
-    where = f"{Path(line.file).name}:{line.number}"
-    return Invalid(f"{where}: {error.detail}", code=error.code, advice=error.advice, **fields)
+    location = f"{Path(line.file).name}:{line.number}"
+    return Invalid(f"{location}: {error.detail}", code=error.code, advice=error.advice, **fields)

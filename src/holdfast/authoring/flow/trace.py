@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.authoring.flow.drafting import Source, edges_into
 from holdfast.authoring.flow.reference import Reference, plain_constant, source_of, trace_of
-from holdfast.authoring.flow.source_lines import SourceLine, calling_line, located, raising_line
+from holdfast.authoring.flow.source_lines import SourceLine, calling_line, raising_line, with_location
 from holdfast.core.flows.condition import Condition
 from holdfast.core.flows.graph import FlowDefinition
 from holdfast.core.flows.graph_check import NODES_MAX
@@ -107,7 +107,7 @@ class Trace:
         try:
             return check_against(definition, self._ports)
         except Invalid as error:
-            raise located(error, self._line_of(error)) from None
+            raise with_location(error, self._line_of(error)) from None
 
     def _line_of(self, error: Invalid) -> SourceLine | None:
         """Return the call that made the node, or the downstream end of the edge, that an error names."""
@@ -188,7 +188,7 @@ def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Call
     try:
         returned = function(**{flow_input.name: Reference(begun, RUN_INPUT, flow_input.name) for flow_input in inputs})
     except Invalid as error:
-        raise located(error, raising_line(error.__traceback__)) from error
+        raise with_location(error, raising_line(error.__traceback__)) from error
     except Exception as error:
         broken = Invalid(
             f"Flow {flow} cannot be traced: {type(error).__name__}: {error}",
@@ -196,7 +196,7 @@ def trace(flow: str, version: int, inputs: tuple[FlowInput, ...], function: Call
             advice="Its function runs once, before any run, and must not fail.",
             flow=flow,
         )
-        raise located(broken, raising_line(error.__traceback__)) from error
+        raise with_location(broken, raising_line(error.__traceback__)) from error
     finally:
         _tracing.reset(token)
     return begun.end(version, inputs, returned)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast._internal.gc_tuning import freeze_startup_objects
+from holdfast._internal.gc_tuning import tune_gc
 from holdfast.cli.ui.command_tree import Command
 from holdfast.cli.ui.process_options import unsafe_option
 from holdfast.cli.ui.shell import FAILED, OK, Shell, the_shell
@@ -145,7 +145,7 @@ async def _offer(stack: AsyncExitStack, engine: Engine, shell: Shell) -> None:
 
 
 async def _loop_until(stop: asyncio.Event, engine: Engine) -> int:
-    freeze_startup_objects()
+    tune_gc()
     loops = asyncio.create_task(_all_loops(engine), name="holdfast-loops")
     stop_requested = asyncio.create_task(stop.wait(), name="holdfast-stop")
     await asyncio.wait({loops, stop_requested}, return_when=asyncio.FIRST_COMPLETED)

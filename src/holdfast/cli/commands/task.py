@@ -95,13 +95,13 @@ async def _submit(
     from holdfast.operations.retrying_client import RetryingClient
     from holdfast.operations.submit import CopyTask, copy_task, submit_task
 
-    async with _desk_for(shell, app_ref) as operation_client:
+    async with _operation_client_for(shell, app_ref) as operation_client:
         if isinstance(request, CopyTask):
             done = await operation_client.ask(copy_task, request)
         elif app_ref is None:
             done = await operation_client.ask(submit_task, request)
         else:
-            done = await _submit_own(operation_client, request)
+            done = await _submit_app_action(operation_client, request)
         if not waits:
             _tell_submitted(shell, done)
             return OK
@@ -111,7 +111,7 @@ async def _submit(
         )
 
 
-def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
+def _operation_client_for(shell: Shell, app_ref: str | None) -> OperationClient:
     """Return the operation client. With --app it knows the app's actions, which needs direct database access."""
     if app_ref is None:
         return shell.operation_client()
@@ -123,7 +123,7 @@ def _desk_for(shell: Shell, app_ref: str | None) -> OperationClient:
     return LocalClient(app.client(), actor())
 
 
-async def _submit_own(operation_client: Any, request: SubmitTask) -> Submitted:
+async def _submit_app_action(operation_client: Any, request: SubmitTask) -> Submitted:
     from holdfast.operations.submit import submit_action
 
     return await submit_action(operation_client.client, operation_client.client.action(request.action), request)
@@ -168,7 +168,7 @@ def list_(states: tuple[str, ...], before: str | None, **filters: Any) -> None:
         shell.talk(f"More: --before {following}")
 
 
-_STAND_INS = {
+_TASKLESS_NODE_NOTES = {
     "map": "its items are tasks: holdfast run show {run}",
     "flow": "a run of {action}: holdfast run show {run}",
     "wait": "waits for {action}: holdfast run waiting",
@@ -202,7 +202,7 @@ def _shown_state(row: TaskRow) -> str:
 
 def _attempt(row: TaskRow) -> str:
     """Return for example `2/4`. Nodes that stand for other tasks, or only wait, have no attempts."""
-    return "–" if row.kind in _STAND_INS else f"{row.attempt}/{row.max_attempts}"
+    return "–" if row.kind in _TASKLESS_NODE_NOTES else f"{row.attempt}/{row.max_attempts}"
 
 
 def _note(row: TaskRow) -> str:
@@ -211,8 +211,8 @@ def _note(row: TaskRow) -> str:
         return f"next {age(row.next_retry_at, row.at)}: {row.error}"
     if row.state == "queued" and row.due_at is not None:
         return f"due {age(row.due_at, row.at)}"
-    if row.state == "running" and row.kind in _STAND_INS:
-        return _STAND_INS[row.kind].format(action=row.action, run=row.run_id)
+    if row.state == "running" and row.kind in _TASKLESS_NODE_NOTES:
+        return _TASKLESS_NODE_NOTES[row.kind].format(action=row.action, run=row.run_id)
     if row.state == "running":
         return f"on {row.worker or 'a worker being launched'}"
     return row.error or "" if row.state != "completed" else ""

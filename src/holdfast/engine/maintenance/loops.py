@@ -21,7 +21,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.lifecycle.dead_letters.sweep import REPAIR_BATCH, repair_letters_once, sweep_once
 from holdfast.engine.lifecycle.runs.children import answer_once, retry_children_once
 from holdfast.engine.lifecycle.runs.commands import finish_cancels_once
-from holdfast.engine.lifecycle.runs.items import move_items_once
+from holdfast.engine.lifecycle.runs.items import release_stalled_items_once
 from holdfast.engine.lifecycle.runs.pause import free_children_once, hold_children_once
 from holdfast.engine.lifecycle.runs.signals import START, deliver_once, expire_waits_once
 from holdfast.engine.lifecycle.tasks.reap import PREPARE_SECONDS, lose_workers_once, reap_once
@@ -192,7 +192,7 @@ class Loops:
         notifications = notifications.and_(await finish_cancels_once(database, catalog, grace_seconds=grace))
         await hold_children_once(database)
         notifications = notifications.and_(await free_children_once(database, catalog))
-        notifications = notifications.and_(await move_items_once(database, catalog))
+        notifications = notifications.and_(await release_stalled_items_once(database, catalog))
         await publish_and_propagate(self._engine, notifications)
         return None
 

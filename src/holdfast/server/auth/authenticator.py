@@ -129,7 +129,7 @@ class Authenticator:
                 self._known.forget(digest)
                 raise
         else:
-            async with self._tries.one(address, is_person=_is_id_token(credential)):
+            async with self._tries.check(address, is_id_token=_is_id_token(credential)):
                 caller = await self._look_up(credential)
         self._known.keep(digest, caller, at)
         return caller

@@ -1,8 +1,8 @@
-"""A throttle for failed logins per client address: a wrong credential costs one attempt, and attempts refill with time.
+"""A throttle for failed logins per client address: each uses one of a few attempts, which refill with time.
 
 A valid credential always works: many callers may share one address, as behind a proxy, and none of them can lock out
-the others. So a credential is checked even if no attempt is left, but only a few at once: a guesser is checked late and
-learns no more than before.
+the others. So credentials are checked even when an address has no attempts left, but at most `EXHAUSTED_CHECKS_MAX` at
+a time. A wrong one is then answered with `too_many_attempts`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from contextlib import asynccontextmanager
 from holdfast.core.limits.token_bucket import TokenBucket
 from holdfast.errors import Unauthorized, Unavailable
 
-LATE_MAX = 2
-"""How many credentials of addresses without attempts are checked at once."""
+EXHAUSTED_CHECKS_MAX = 2
+"""How many credentials are checked concurrently for addresses that have no attempts left: ID tokens and API tokens
+each."""
 
 
 class LoginThrottle:
@@ -25,8 +26,8 @@ class LoginThrottle:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._bucket = TokenBucket()
-        # People and programs have separate limits: a slow identity provider delays no program.
-        self._late = {is_person: asyncio.Semaphore(LATE_MAX) for is_person in (False, True)}
+        # ID tokens have a limit of their own, so that a slow identity provider does not delay API tokens.
+        self._exhausted = {is_id_token: asyncio.Semaphore(EXHAUSTED_CHECKS_MAX) for is_id_token in (False, True)}
 
     def spend(self, address: str) -> None:
         """Count one failed attempt of an address; raise `Unavailable` if it made too many."""
@@ -35,16 +36,16 @@ class LoginThrottle:
             raise _too_many(wait_seconds)
 
     @asynccontextmanager
-    async def one(self, address: str, *, is_person: bool = False) -> AsyncIterator[None]:
-        """Check one credential in the block.
+    async def check(self, address: str, *, is_id_token: bool = False) -> AsyncIterator[None]:
+        """Return a context manager around the check of one credential.
 
-        `Unauthorized` raised there costs an attempt, or reports that none was left.
-
-        The attempt is taken in advance and refunded: a thousand concurrent checks have no advantage over one by one.
+        If the block raises `Unauthorized`, the attempt is used up; if none was left, `Unavailable` is raised instead.
+        The attempt is taken in advance and refunded, so that concurrent guesses get no more attempts than sequential
+        ones.
         """
         wait_seconds = self._bucket.spend(address, self._clock())
         if wait_seconds:
-            async with self._late[is_person]:
+            async with self._exhausted[is_id_token]:
                 try:
                     yield
                 except Unauthorized as error:
@@ -55,7 +56,7 @@ class LoginThrottle:
         except Unauthorized:
             raise
         except BaseException:
-            # A non-member, or a check that could not be completed, is not a guess.
+            # Only `Unauthorized` is a guess: not a non-member with a valid credential, and not a check that failed.
             self._bucket.refund(address, self._clock())
             raise
         else:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from holdfast._internal.gc_tuning import freeze_startup_objects
+from holdfast._internal.gc_tuning import tune_gc
 from holdfast.authoring.app import App
 from holdfast.authoring.app_settings import settings_for
 from holdfast.authoring.loader import load_app
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     except Invalid as error:
         print(f"holdfast: {error}", file=sys.stderr, flush=True)
         return ExitCode.CANNOT_LOAD
-    freeze_startup_objects()
+    tune_gc()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         exit_code, is_idle = runner.run(_work(app, orders, deadline_page, parent_watch))
         if not is_idle:

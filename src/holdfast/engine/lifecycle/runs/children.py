@@ -26,7 +26,7 @@ from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs
 from holdfast.engine.lifecycle.runs.outputs import values_of
 from holdfast.engine.lifecycle.runs.release import advance
 from holdfast.engine.lifecycle.runs.start import RunOptions, start_runs
-from holdfast.engine.lifecycle.runs.taskless_nodes import FRESH, end_taskless, fail_taskless
+from holdfast.engine.lifecycle.runs.taskless_nodes import NOT_STARTED, end_taskless, fail_taskless
 from holdfast.engine.notifications import NO_NOTIFICATIONS, Notifications
 from holdfast.errors import Conflict, Invalid
 from holdfast.store.catalog import Catalog
@@ -68,7 +68,7 @@ async def _wait_for(session: Session, run: LockedRun, node_no: int, child_id: in
     await taskless_nodes_sql.begin_child(session, *where, child_id)
 
 
-async def go_on(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[bool, End | None]:
+async def resume_child(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> tuple[bool, End | None]:
     """Let a reset node continue with its child run. Return whether it has one, and the node's end if the child has
     ended."""
     generation = run.progress.rows[node_no].generation if node_no in run.progress.rows else 1
@@ -76,7 +76,7 @@ async def go_on(session: Session, catalog: Catalog, run: LockedRun, node_no: int
     if kept is None:
         return False, None
     if kept.state != "o" and not kept.is_wanted:
-        return True, await _node_end(session, catalog, run, node_no, kept.run_id, kept, leaving=FRESH)
+        return True, await _node_end(session, catalog, run, node_no, kept.run_id, kept, expected_states=NOT_STARTED)
     await _wait_for(session, run, node_no, kept.run_id)
     return True, None
 
@@ -109,7 +109,7 @@ async def _answer(session: Session, catalog: Catalog, child_id: int, parent_id: 
     [run] = await lock_runs(session, catalog, [parent_id])
     run.progress.rows[node_no] = NodeRow(node_no, "s", attempt=waiting.attempt, generation=waiting.generation)
     run.left += 1
-    run.ends.append(await _node_end(session, catalog, run, node_no, child_id, answer, leaving=("s",)))
+    run.ends.append(await _node_end(session, catalog, run, node_no, child_id, answer, expected_states=("s",)))
     return await advance(session, catalog, [run])
 
 
@@ -180,20 +180,22 @@ async def _node_end(
     child_id: int,
     answer: taskless_nodes_sql.AnswerChildRow | taskless_nodes_sql.KeptChildRow,
     *,
-    leaving: tuple[str, ...],
+    expected_states: tuple[str, ...],
 ) -> End:
     """End a node as its child run ended, with the output of the flow."""
     if answer.state == "x":
-        return await end_taskless(session, run, node_no, TaskState.CANCELED, leaving)
+        return await end_taskless(session, run, node_no, TaskState.CANCELED, expected_states)
     if answer.state == "f":
         message = f"Run {child_id} of flow {run.snapshot.plan.nodes[node_no].action} failed."
-        return await fail_taskless(session, run, node_no, leaving, code=CHILD_FAILED_CODE, message=message, parks=False)
+        return await fail_taskless(
+            session, run, node_no, expected_states, code=CHILD_FAILED_CODE, message=message, opens_dead_letter=False
+        )
     try:
         output = await run_output(session, catalog, child_id, answer.snapshot_id)
         encoded = json_codec.encode(output, bytes_max=bounds.NODE_INPUT_BYTES_MAX, what="output")
     except Invalid as error:
-        return await fail_taskless(session, run, node_no, leaving, code=error.code, message=str(error))
-    return await end_taskless(session, run, node_no, TaskState.COMPLETED, leaving, output=encoded)
+        return await fail_taskless(session, run, node_no, expected_states, code=error.code, message=str(error))
+    return await end_taskless(session, run, node_no, TaskState.COMPLETED, expected_states, output=encoded)
 
 
 async def run_output(session: Session, catalog: Catalog, run_id: int, snapshot_id: int) -> Any:

@@ -21,7 +21,7 @@ from holdfast.engine.effects.gate import EffectView, undone_effects, unknown_eff
 from holdfast.engine.for_each_row import all_in_turn, apart
 from holdfast.engine.idempotency import IdempotentRequest
 from holdfast.engine.lifecycle.dead_letters.requeue import RequeueRequest, dispatch_run, lock_run_dead_letters
-from holdfast.engine.lifecycle.runs.items import drop_items
+from holdfast.engine.lifecycle.runs.items import cancel_unreleased_items
 from holdfast.engine.lifecycle.runs.locked_run import lock_runs
 from holdfast.engine.lifecycle.runs.redrive import Redriven, plan_redrive
 from holdfast.engine.lifecycle.runs.release import advance
@@ -103,7 +103,7 @@ async def _cancel_nodes(session: Session, catalog: Catalog, run_id: int) -> Noti
     for run in runs:
         run.ends = [(row.node_no, TaskState.CANCELED) for row in await run_commands_sql.cancel_waits(session, run_id)]
         run.left = len(run.ends)
-        await drop_items(session, catalog, run)
+        await cancel_unreleased_items(session, catalog, run)
     return await advance(session, catalog, runs)
 
 

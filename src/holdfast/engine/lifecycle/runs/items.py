@@ -1,7 +1,9 @@
-"""Items: a node that maps over a list runs one task per member and gathers the outputs in order.
+"""Items of mapped nodes: a node that maps over a list runs one task per element. They are started, released and counted
+here.
 
-Item i of a node is the task `items_first + i`. Its input is the node's input with the list replaced by its i-th member,
-resolved at the claim like every other input. A paused run releases no further items, whatever its capacity.
+Item i of a node has the task id `items_first + i`. Its input is the node's input with the list replaced by its i-th
+element; it is built when the task is claimed, like every other input. A paused run releases no further items, even if
+its concurrency allows more.
 """
 
 from __future__ import annotations
@@ -20,63 +22,63 @@ from holdfast.store.database import Database, Session
 from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
 RUNS_BATCH = 100
-LOOK_ITEMS = 100
-"""How many items are read beyond the free capacity: of a node that runs again, most items may be completed."""
-EVERY = 2**31 - 1
+ITEMS_SCANNED_AHEAD = 100
+"""How many items one query examines beyond the free capacity. In a rerun most items may already be completed, and are
+skipped."""
+NO_LIMIT = 2**31 - 1
 
 
 async def begin_items(session: Session, catalog: Catalog, run: LockedRun, node_no: int, count: int) -> None:
-    """Start a node as `count` tasks, limited by its concurrency. A failed node reruns only the items that did not
-    complete."""
+    """Start a node as `count` tasks, at most `concurrency` of them at once. In a rerun, completed items keep their
+    outputs."""
     snapshot = run.snapshot
     row = run.progress.mark(node_no, "m")
     where = (run.row.run_id, node_no, run.row.tenant_id, row.generation)
-    # Read from the database, not passed as an argument: a node that was held back begins in a later transaction than
-    # its reset.
-    kept = (
+    # Read from the database, because a held-back node starts in a later transaction than the re-drive that reset it.
+    reusable = (
         await taskless_nodes_sql.kept_items(session, run.row.run_id, node_no, row.generation)
         if row.generation > 1
         else None
     )
     if (
-        kept is not None
-        and kept.items == count
-        and await taskless_nodes_sql.retry_items(session, *where, row.attempt, *kept)
+        reusable is not None
+        and reusable.items == count
+        and await taskless_nodes_sql.retry_items(session, *where, row.attempt, *reusable)
     ):
-        await _let_go(session, catalog, run, node_no)
+        await _release_node_items(session, catalog, run, node_no)
         return
     rules = await _rules(session, catalog, run, node_no)
     limit = snapshot.plan.nodes[node_no].concurrency
     first_id = await taskless_nodes_sql.take_span(session, count)
-    at_once = count if limit is None else min(limit, count)
-    await taskless_nodes_sql.begin_items(session, *where, first_id, count, at_once, *rules, row.attempt)
+    initial_count = count if limit is None else min(limit, count)
+    await taskless_nodes_sql.begin_items(session, *where, first_id, count, initial_count, *rules, row.attempt)
     run.lanes.add(snapshot.lane_ids[node_no])
 
 
-async def _let_go(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> None:
-    """Release as many items that did not complete as the node's concurrency allows.
+async def _release_node_items(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> None:
+    """Release uncompleted items up to the node's concurrency.
 
     Each query begins where the last one ended, so together they read every item once.
     """
     lane_id, policy_id, priority, max_retries, max_losses = await _rules(session, catalog, run, node_no)
     rules = (policy_id, priority, max_retries, max_losses)
-    limit = run.snapshot.plan.nodes[node_no].concurrency or EVERY
+    limit = run.snapshot.plan.nodes[node_no].concurrency or NO_LIMIT
     where = (run.row.run_id, node_no, limit, run.row.tenant_id)
     has_more = True
     while has_more:
-        went = await taskless_nodes_sql.further_items(session, *where, lane_id, *rules, LOOK_ITEMS)
-        has_more = went is not None and went.has_more
-        if went is not None and went.items:
+        released = await taskless_nodes_sql.further_items(session, *where, lane_id, *rules, ITEMS_SCANNED_AHEAD)
+        has_more = released is not None and released.has_more
+        if released is not None and released.items:
             run.lanes.add(lane_id)
 
 
-async def let_items_go(session: Session, catalog: Catalog, run: LockedRun) -> None:
+async def release_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Release items that a pause held back."""
     for row in await taskless_nodes_sql.unreleased_items(session, run.row.run_id):
-        await _let_go(session, catalog, run, row.node_no)
+        await _release_node_items(session, catalog, run, row.node_no)
 
 
-async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
+async def cancel_unreleased_items(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Drop the unreleased items of a canceled run, and end nodes that have no running item left."""
     if nodes := [
         (run.row.run_id, row.node_no) for row in await taskless_nodes_sql.unreleased_items(session, run.row.run_id)
@@ -84,14 +86,14 @@ async def drop_items(session: Session, catalog: Catalog, run: LockedRun) -> None
         await _count(session, catalog, {run.row.run_id: run}, nodes, Counter())
 
 
-async def move_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> Notifications:
+async def release_stalled_items_once(database: Database, catalog: Catalog, *, limit: int = RUNS_BATCH) -> Notifications:
     """Release items of re-driven runs that no other transaction has released; at most `limit` runs."""
 
     async def move(session: Session, row: taskless_nodes_sql.StalledItemsRow) -> Notifications:
         runs = await lock_runs(session, catalog, [row.run_id])
         for run in runs:
             if not (run.row.is_paused or run.row.is_canceled):
-                await let_items_go(session, catalog, run)
+                await release_items(session, catalog, run)
         return Notifications(set[int]().union(*(run.lanes for run in runs)), [], [])
 
     return await for_each_row(
@@ -136,7 +138,7 @@ async def _count(
         elif row.items_after is None:
             further += await _next_items(session, catalog, run, row)
         elif row.items_after < row.items:
-            await _let_go(session, catalog, run, row.node_no)
+            await _release_node_items(session, catalog, run, row.node_no)
     if further:
         await taskless_nodes_sql.release_items(session, *(list(column) for column in zip(*further, strict=True)))
 

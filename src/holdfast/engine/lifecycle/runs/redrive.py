@@ -34,7 +34,7 @@ from holdfast.store.sql.flows import runs as runs_sql
 from holdfast.store.sql.flows import signals as signals_sql
 from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
-LETTERS_BATCH = 1_000
+DEAD_LETTERS_BATCH = 1_000
 
 
 class Redriven(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ async def redrive_run(
         await taskless_nodes_sql.keep_children(session, kept, run.row.generation)
     if replaced:
         gone = [row.run_id for row in await taskless_nodes_sql.replace_children(session, replaced)]
-        await repair_sql.close_replaced(session, gone, LETTERS_BATCH, SWEEP_ACTOR)
+        await repair_sql.close_replaced(session, gone, DEAD_LETTERS_BATCH, SWEEP_ACTOR)
     reset = [one.node for one in plan.resets]
     numbers = frozenset(run.snapshot.plan.number[name] for name in reset)
     await owe_rows(session, tenant_id, run_id, run.row.generation, nodes=numbers, replaced=replaced)

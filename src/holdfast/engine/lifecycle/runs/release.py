@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.core.flows.progress import BLOCKED, HELD, RELEASED, SKIPPED, UPSTREAM_FAILED, End, NodeRow
 from holdfast.core.tasks.states import TaskState
 from holdfast.engine.lifecycle.runs.conditions import fails_condition
-from holdfast.engine.lifecycle.runs.items import EVERY, count_items, let_items_go
+from holdfast.engine.lifecycle.runs.items import NO_LIMIT, count_items, release_items
 from holdfast.engine.lifecycle.runs.locked_run import LockedRun, lock_runs, locked
 from holdfast.engine.lifecycle.runs.taskless_nodes import start_taskless
 from holdfast.engine.notifications import Notifications
@@ -78,8 +78,8 @@ async def advance(session: Session, catalog: Catalog, runs: Sequence[LockedRun])
 async def take_up_all(session: Session, catalog: Catalog, run: LockedRun) -> None:
     """Release the items and nodes that a pause held back, except nodes that are already loaded. The caller then calls
     `advance`."""
-    await let_items_go(session, catalog, run)
-    for row in await runs_sql.held_nodes(session, run.row.run_id, EVERY):
+    await release_items(session, catalog, run)
+    for row in await runs_sql.held_nodes(session, run.row.run_id, NO_LIMIT):
         if row.node_no not in run.progress.rows:
             run.progress.rows[row.node_no] = NodeRow(*row)
             run.progress.ready.append(row.node_no)

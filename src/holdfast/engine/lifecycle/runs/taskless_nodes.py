@@ -22,7 +22,7 @@ from holdfast.store.catalog import Catalog
 from holdfast.store.database import Session
 from holdfast.store.sql.flows import taskless_nodes as taskless_nodes_sql
 
-FRESH = ("b", "h", "r")
+NOT_STARTED = ("b", "h", "r")
 """The states of a node that may fail or complete before it has begun."""
 APPROVAL_PREFIX = f"{APPROVAL}:"
 STATE_CODES = {
@@ -33,12 +33,12 @@ STATE_CODES = {
 }
 _COMPLETED = TaskState.COMPLETED
 REASON = "not_retryable"
-LETTERS_BATCH = 100
+DEAD_LETTERS_BATCH = 100
 
 
 async def start_taskless(session: Session, catalog: Catalog, run: LockedRun, node_no: int) -> End | None:
     """Begin a released node. Return its end if it ends at once."""
-    from holdfast.engine.lifecycle.runs.children import begin_child, go_on
+    from holdfast.engine.lifecycle.runs.children import begin_child, resume_child
 
     plan, run_id = run.snapshot.plan, run.row.run_id
     node = plan.nodes[node_no]
@@ -51,11 +51,11 @@ async def start_taskless(session: Session, catalog: Catalog, run: LockedRun, nod
             case NodeKind.MAP:
                 count = len(map_inputs(node, given))
                 if count == 0:
-                    return await end_taskless(session, run, node_no, _COMPLETED, FRESH, output=b"[]")
+                    return await end_taskless(session, run, node_no, _COMPLETED, NOT_STARTED, output=b"[]")
                 await begin_items(session, catalog, run, node_no, count)
             case NodeKind.FLOW:
-                goes_on, end = await go_on(session, catalog, run, node_no)
-                if goes_on:
+                has_child, end = await resume_child(session, catalog, run, node_no)
+                if has_child:
                     return end
                 child = catalog.flows.snapshot(run.snapshot.child_ids[node_no])
                 accepted = accept_run_input(child.plan.inputs, given)
@@ -64,7 +64,7 @@ async def start_taskless(session: Session, catalog: Catalog, run: LockedRun, nod
             case _:
                 await _begin_wait(session, run, node_no, wait_key_of(node, given, run_id))
     except Invalid as error:
-        return await fail_taskless(session, run, node_no, FRESH, code=error.code, message=str(error))
+        return await fail_taskless(session, run, node_no, NOT_STARTED, code=error.code, message=str(error))
     return None
 
 
@@ -92,18 +92,18 @@ async def end_taskless(
     run: LockedRun,
     node_no: int,
     state: TaskState,
-    leaving: tuple[str, ...],
+    expected_states: tuple[str, ...],
     *,
     output: bytes | None = None,
     signal_id: int | None = None,
 ) -> End:
-    """Record the end of a node without a task; `leaving` are the states in which it may be."""
+    """Record the end of a node without a task; `expected_states` are the states in which it may be."""
     row = run.progress.mark(node_no, STATE_CODES[state])
     where = (run.row.run_id, node_no, run.row.tenant_id, STATE_CODES[state], row.generation, row.attempt)
-    done = await taskless_nodes_sql.end_taskless_node(session, *where, output, signal_id, list(leaving))
+    done = await taskless_nodes_sql.end_taskless_node(session, *where, output, signal_id, list(expected_states))
     assert done is not None, "the lock of the run is held and its node was read under it"
     if state is TaskState.COMPLETED and row.generation > 1:
-        await resolve_completed_nodes(session, [run.row.run_id + 1 + node_no], limit=LETTERS_BATCH)
+        await resolve_completed_nodes(session, [run.row.run_id + 1 + node_no], limit=DEAD_LETTERS_BATCH)
     return node_no, state
 
 
@@ -111,20 +111,20 @@ async def fail_taskless(
     session: Session,
     run: LockedRun,
     node_no: int,
-    leaving: tuple[str, ...],
+    expected_states: tuple[str, ...],
     *,
     code: str,
     message: str,
-    parks: bool = True,
+    opens_dead_letter: bool = True,
 ) -> End:
     """Fail a node that has no task, with an attempt that records the cause.
 
-    It gets a dead letter, unless `parks` is False because the failed work has one of its own.
+    It gets a dead letter, unless `opens_dead_letter` is False because the failed work has one of its own.
     """
     row = run.progress.mark(node_no, "f")
-    story = (code, message, REASON, f"Not retried: {message}")
+    failure_fields = (code, message, REASON, f"Not retried: {message}")
     where = (run.row.run_id + 1 + node_no, row.attempt, run.row.tenant_id, row.generation)
-    row.attempt = await taskless_nodes_sql.record_node_failure(session, *where, *story)
-    if parks:
+    row.attempt = await taskless_nodes_sql.record_node_failure(session, *where, *failure_fields)
+    if opens_dead_letter:
         await open_for_node(session, run, node_no, code=code, cause=REASON)
-    return await end_taskless(session, run, node_no, TaskState.FAILED, leaving)
+    return await end_taskless(session, run, node_no, TaskState.FAILED, expected_states)

@@ -30,15 +30,15 @@ class CopyOptions:
 
 
 async def copy_task(
-    engine: Engine, tenant_id: int, task_id: int, changed: Mapping[str, Any], options: CopyOptions
+    engine: Engine, tenant_id: int, task_id: int, input_changes: Mapping[str, Any], options: CopyOptions
 ) -> tuple[AcceptedBatch, Lane]:
-    """Enqueue a copy of a task; `changed` replaces values of its input. Return the new task and its lane.
+    """Enqueue a copy of a task; `input_changes` replaces values of its input. Return the new task and its lane.
 
     Raise `NotFound` if the task does not exist, and `Conflict` if it is a node of a run.
     """
-    row = await enqueue_sql.copied_task(engine.database, task_id, tenant_id)
+    row = await enqueue_sql.read_task_to_copy(engine.database, task_id, tenant_id)
     if row is None:
-        raise await _refused(engine, tenant_id, task_id)
+        raise await _copy_error(engine, tenant_id, task_id)
     await engine.catalog.learn([row.lane_id], [row.policy_id])
     lane = engine.catalog.lane(row.lane_id)
     order = EnqueueOrder(
@@ -52,19 +52,19 @@ async def copy_task(
         original_task_id=task_id,
     )
     bytes_max = engine.settings.limits.input_bytes_max
-    encoded = json_codec.encode({**json_codec.decode(row.input), **changed}, bytes_max=bytes_max, what="input")
+    encoded = json_codec.encode({**json_codec.decode(row.input), **input_changes}, bytes_max=bytes_max, what="input")
     keys = None if options.key is None else [options.key]
     accepted = await enqueue(engine, await intern(engine.catalog, order), [encoded], keys=keys)
     await engine.catalog.learn([accepted.lane_id], ())
     return accepted, engine.catalog.lane(accepted.lane_id)
 
 
-async def _refused(engine: Engine, tenant_id: int, task_id: int) -> NotFound | Conflict:
-    place = await explain_sql.locate_task(engine.database, task_id, tenant_id)
-    if place is None:
+async def _copy_error(engine: Engine, tenant_id: int, task_id: int) -> NotFound | Conflict:
+    location = await explain_sql.locate_task(engine.database, task_id, tenant_id)
+    if location is None:
         return NotFound(f"There is no task {task_id}.", code="task_not_found")
     return Conflict(
-        f"Task {task_id} belongs to run {place.run_id} and cannot be copied alone.",
+        f"Task {task_id} belongs to run {location.run_id} and cannot be copied alone.",
         code="not_copyable",
-        advice=f"Copy the run: holdfast run start --clone {place.run_id}",
+        advice=f"Copy the run: holdfast run start --clone {location.run_id}",
     )

@@ -167,12 +167,12 @@ async def further_items(
     priority: int,
     max_retries: int,
     max_losses: int,
-    taskless_max: int,
+    scan_ahead: int,
 ) -> FurtherItemsRow | None:
     """Release the next items of one node that did not complete, as far as there is capacity: `limit` may be live at
     once.
 
-    Reads as many items as there is capacity for plus `taskless_max`, however many follow; the node stores where to
+    Reads as many items as there is capacity for plus `scan_ahead`, however many follow; the node stores where to
     continue. Returns how many were released, and whether there is capacity for items that were not read. Attempts
     count on. Requires the lock of the run; `state = 'm'` is the guard.
     """
@@ -187,7 +187,7 @@ async def further_items(
         priority,
         max_retries,
         max_losses,
-        taskless_max,
+        scan_ahead,
     )
     return FurtherItemsRow._make(records[0]) if records else None
 

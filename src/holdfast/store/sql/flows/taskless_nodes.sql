@@ -103,9 +103,9 @@ returning n.run_id, n.node_no, n.state::text as state, n.items_first, n.items_ne
   was.items_next as was_next, n.generation, g.is_canceled, g.is_paused, n.items;
 
 -- name: further_items(run_id, node_no, limit, tenant_id, lane_id, policy_id, priority, max_retries, max_losses,
---   taskless_max) -> row?
+--   scan_ahead) -> row?
 -- Release the next items of one node that did not complete, as far as there is capacity: @limit may be live at once. Reads
--- as many items as there is capacity for plus @taskless_max, however many follow; the node stores where to continue. Returns how
+-- as many items as there is capacity for plus @scan_ahead, however many follow; the node stores where to continue. Returns how
 -- many were released, and whether there is capacity for items that were not read. Attempts count on. Requires the lock
 -- of the run; `state = 'm'` is the guard.
 with node as materialized (
@@ -124,7 +124,7 @@ room as materialized (
   ) t
 ),
 edge as materialized (
-  select least(node.items, node.first + room.tasks + @taskless_max::int)::int as next, node.items
+  select least(node.items, node.first + room.tasks + @scan_ahead::int)::int as next, node.items
   from node
   cross join room
 ),

@@ -120,8 +120,8 @@ async def enqueue_copy(
     return EnqueueCopyRow._make(record)
 
 
-class CopiedTaskRow(NamedTuple):
-    """A row of `copied_task`."""
+class ReadTaskToCopyRow(NamedTuple):
+    """A row of `read_task_to_copy`."""
 
     lane_id: int
     policy_id: int
@@ -130,13 +130,13 @@ class CopiedTaskRow(NamedTuple):
     input: bytes
 
 
-_SQL_COPIED_TASK = sql("copied_task")
+_SQL_READ_TASK_TO_COPY = sql("read_task_to_copy")
 
 
-async def copied_task(db: Queryable, task_id: int, tenant_id: int) -> CopiedTaskRow | None:
+async def read_task_to_copy(db: Queryable, task_id: int, tenant_id: int) -> ReadTaskToCopyRow | None:
     """Return the request of a plain task, for a copy of it. Nodes have no body, so they are not found."""
-    records = await db.fetch(_SQL_COPIED_TASK, task_id, tenant_id)
-    return CopiedTaskRow._make(records[0]) if records else None
+    records = await db.fetch(_SQL_READ_TASK_TO_COPY, task_id, tenant_id)
+    return ReadTaskToCopyRow._make(records[0]) if records else None
 
 
 class EnqueueKeyedRow(NamedTuple):

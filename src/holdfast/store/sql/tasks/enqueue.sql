@@ -56,7 +56,7 @@ select task_id, @tenant_id, @lane_id, @policy_id, @max_retries, @max_losses, @pr
 from inserted
 returning task_id;
 
--- name: copied_task(task_id, tenant_id) -> row?
+-- name: read_task_to_copy(task_id, tenant_id) -> row?
 -- nullable: tags
 -- Return the request of a plain task, for a copy of it. Nodes have no body, so they are not found.
 select b.lane_id, b.policy_id, b.priority, b.tags, b.input
