@@ -42,10 +42,10 @@ async def test_every_session_waits_for_its_commits_and_not_for_ever_for_locks(en
 
 async def test_what_a_pooler_swallowed_is_seen(engine):
     class Pooled:
-        async def fetchrow(self, statement):
+        async def fetch(self, statement):
             async with engine.database.transaction() as session:
                 await session.execute("set local synchronous_commit = off")
-                return await session.fetchrow(statement)
+                return await session.fetch(statement)
 
     with pytest.raises(Unavailable, match="synchronous_commit"):
         await require_durable(Pooled(), is_unsafe=False)

@@ -79,7 +79,7 @@ def test_the_blocking_client_joins_none_and_says_how_to(app):
 
 
 def test_a_flow_cannot_have_an_input_of_that_name(app):
-    with pytest.raises(Invalid, match=r"'connection', which `client\.start` keeps") as refused:
+    with pytest.raises(Invalid, match=r"'connection', which `client\.start` reserves") as refused:
 
         @app.flow
         def weekly(connection: str): ...

@@ -284,7 +284,7 @@ async def test_an_effect_costs_two_round_trips_and_a_first_step_one(app, run, en
 
     assert (await run(mail))[1].state == "completed"
     mine = [name for name in heard.names if "effect" in name or "step" in name]
-    assert mine == ["open_effect", "answer_effect", "keep_step"] * 2
+    assert mine == ["open_effect", "answer_effect", "store_step"] * 2
 
 
 async def test_no_transaction_is_open_while_an_effect_is_sent(app, run, engine):

@@ -71,7 +71,7 @@ async def test_a_pass_looks_at_a_part_of_what_is_paused_and_the_next_goes_on_the
     await harness.pause("default")
     assert await harness.campaigns_once() == 0
     assert (looks, await place(harness)) == ([2, 3, 3], (8, True))
-    assert "looks for letters" in (await show_campaign(harness.engine, 1, campaign_id)).note
+    assert "searches for dead letters" in (await show_campaign(harness.engine, 1, campaign_id)).note
     assert [await harness.campaigns_once() for _ in range(2)] == [0, 2]
     assert await complete_all(harness) == 2
     assert await harness.campaigns_once() == 1

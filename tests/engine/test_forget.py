@@ -91,13 +91,13 @@ async def test_what_a_batch_deleted_is_not_in_the_way_of_the_next(engine, monkey
     monkeypatch.setattr(retention, "FORGET_BATCH", 10)
     await write_events(engine.database, 30, days_ago=31)
     asked = []
-    fetchrow = engine.database.fetchrow
+    fetch = engine.database.fetch
 
     async def noting(statement, *arguments):
         asked.append(arguments[-2:])
-        return await fetchrow(statement, *arguments)
+        return await fetch(statement, *arguments)
 
-    monkeypatch.setattr(engine.database, "fetchrow", noting)
+    monkeypatch.setattr(engine.database, "fetch", noting)
     await retention._forget_events(engine.database, 30)
     assert len(asked) == len(set(asked)) == 4
 

@@ -129,7 +129,7 @@ async def test_what_is_under_way_behind_a_node_that_runs_again_is_let_go_once(ha
 async def test_a_node_whose_output_is_in_use_is_not_run_again(harness):
     run = await harness.runs.start(a_flow("a>b b>c"))
     await step(harness)
-    with pytest.raises(Conflict, match="b is under way"):
+    with pytest.raises(Conflict, match="b is active"):
         await harness.runs.retry(run, only="a")
     await finish(harness)
     assert await harness.runs.retry(run, only="a") == ["a", "b", "c"]

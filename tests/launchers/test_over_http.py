@@ -154,7 +154,7 @@ async def test_a_server_that_restarts_while_a_launched_worker_starts_is_waited_f
 async def test_a_token_is_good_once(order, attached):
     actions = apart(shop_app.app.actions)
     assert await attached(actions=actions).run_attached(int(order.task_id), order.attempt, order.token)
-    with pytest.raises(LeaseLost, match="no longer valid"):
+    with pytest.raises(LeaseLost, match="has no valid reservation"):
         await attached(actions=actions).run_attached(int(order.task_id), order.attempt, order.token)
 
 
@@ -219,4 +219,4 @@ async def test_the_command_says_whose_the_attempt_is(order, environment, harness
         timeout=60,
         check=False,
     )
-    assert done.returncode == 5 and "no longer valid" in done.stderr
+    assert done.returncode == 5 and "has no valid reservation" in done.stderr

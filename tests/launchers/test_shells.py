@@ -76,7 +76,7 @@ async def test_attaching_to_what_is_over_ends_with_a_conflict(launching, queue_u
     await launching.launch_once()
     await harness.cancel(task)
     done = holdfast("attach", APP, url=holdfast_url, **platform.asked[0].environment)
-    assert done.returncode == 5 and "no longer valid" in done.stderr
+    assert done.returncode == 5 and "has no valid reservation" in done.stderr
 
 
 @pytest.mark.representative(one_in=2)

@@ -328,7 +328,7 @@ async def test_a_call_that_it_left_running_is_over_before_the_attempt_is(result_
 
     assert await result_of(app) == []
     assert ended == [True]
-    with pytest.raises(RuntimeError, match="attempt is over"):
+    with pytest.raises(RuntimeError, match="attempt has ended"):
         await left[1]
 
 
