@@ -43,7 +43,7 @@ async def test_an_action_that_does_everything_under_governance_is_safe(app):
         "after the step double",
         "before the gate of smtp.send (receipt:7)",
         "after the gate of smtp.send (receipt:7), before it is sent",
-        "after sending smtp.send (receipt:7), before its receipt is kept",
+        "after sending smtp.send (receipt:7), before its receipt is stored",
         "after the receipt of smtp.send (receipt:7)",
         "before the completion of shop.mail",
     ]
@@ -103,7 +103,7 @@ async def test_an_effect_that_takes_no_key_is_not_safe(app):
 
     report = await crash_test(app, mail, {"order": 7})
     [bad] = [point for point in report.points if not point.is_safe]
-    assert bad.where == "after sending smtp.send (k), before its receipt is kept"
+    assert bad.where == "after sending smtp.send (k), before its receipt is stored"
     assert bad.problems == ("smtp.send (k) was sent 2 times and takes no idempotency_key: done 2 times",)
     # Once in each round (one for each point, an undisturbed one, a last one without a crash), twice at that point.
     assert len(sent) == len(report.points) + 3

@@ -34,6 +34,11 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     followers: int = 0
     """How many nodes depend on this one, and may be released when it ends."""
 
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Claimed:
+        """Return the lease in a row of a claim statement. The input of a node is null there; `inputs.py` builds it."""
+        return cls(*row)
+
     def given(self, encoded: bytes, tags: list[str] | None, followers: int) -> Claimed:
         """Return a copy with the input and tags of its run. Spelled out for speed: nodes are claimed by the
         thousand."""

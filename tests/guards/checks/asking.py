@@ -116,9 +116,8 @@ async def a_key_stands_for_one_task(stage: Stage) -> None:
     tasks = [await stage.harness.enqueue(a_task(key="order-1")) for _ in range(2)]
     assert len({task.task_id for task in tasks}) == 1
     order = EnqueueOrder(tenant_id=1, queue="default", action="shop.charge", policy=RetryPolicy())
-    accepted = await enqueue(
-        stage.engine.database, stage.engine.catalog, order, [b"{}", b"{}"], keys=["twice", "twice"]
-    )
+    interned = await intern(stage.engine.catalog, order)
+    accepted = await enqueue(stage.engine, interned, [b"{}", b"{}"], keys=["twice", "twice"])
     assert len(set(accepted.task_ids)) == 1
 
 

@@ -23,6 +23,7 @@ from holdfast.engine.datasets.stage import (
 from holdfast.engine.leases import report_of
 from holdfast.engine.lifecycle.tasks.settle import settle
 from holdfast.errors import Conflict, LeaseLost, NotFound
+from holdfast.store.sql.datasets import datasets as datasets_sql
 from holdfast.store.statements import sql
 from holdfast.testing.engine_harness import HeldLease
 from holdfast.testing.factories import a_running_task
@@ -70,7 +71,7 @@ async def another_tenants_dataset_is_not_there(stage: Stage) -> None:
 async def declarations_wait_for_one_another(stage: Stage) -> None:
     await declared(stage.engine)
     async with stage.engine.database.transaction() as session:
-        known = await session.fetchrow(sql("lock_dataset"), 1, "orders")
+        known = await datasets_sql.lock_dataset(session, 1, "orders")
         await declare._make(session, 1, known, orders(2))
         late = asyncio.ensure_future(declared(stage.engine, orders(2)))
         await stage.waits(late)

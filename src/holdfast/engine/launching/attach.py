@@ -82,7 +82,7 @@ async def attach(session: Session, identity: WorkerIdentity, task_id: int, attem
     hashed = token_hash(token)
     row = await lease_sql.attach(session, task_id, attempt, hashed, identity.worker_id, identity.lease_seconds)
     if row is not None:
-        return Claimed(*row)  # type: ignore[arg-type]  # a node's input is built from its run, in inputs.py
+        return Claimed.of(row)
     held = await held_task(session, identity, task_id)
     if held is not None and held.attempt == attempt:
         return held

@@ -48,7 +48,7 @@ async def find_unlisted(
         found = await held_by(session, identity, known)
     elif listed is not None:
         rows = await lease_sql.held_unnamed(session, identity.worker_id, [*listed, *reported], lease_seconds, HELD_MAX)
-        found = [Claimed(*row) for row in rows]
+        found = [Claimed.of(row) for row in rows]
     else:
         return []
     return await with_inputs(session, catalog, found)

@@ -369,13 +369,13 @@ async def held_by(session: Session, identity: WorkerIdentity, known: Iterable[tu
         HELD_MAX,
         [lease_token for _, lease_token in leases],
     )
-    return [Claimed(*row) for row in rows]
+    return [Claimed.of(row) for row in rows]
 
 
 async def held_task(session: Session, identity: WorkerIdentity, task_id: int) -> Claimed | None:
     """Return the lease that this worker has on one task, or None."""
     row = await claim_sql.held_task(session, task_id, identity.worker_id, identity.lease_seconds)
-    return None if row is None else Claimed(*row)
+    return None if row is None else Claimed.of(row)
 
 
 async def warm_claim(session: Session) -> None:

@@ -29,7 +29,7 @@ async def claim_task(session: Session, identity: WorkerIdentity, task_id: int) -
             granted = found.breaker_id if trials.get(found.breaker_id) else 0
     row = await claim_sql.claim_task(session, task_id, identity.worker_id, identity.lease_seconds, granted, *served)
     if row is not None:
-        claimed = Claimed(*row)  # type: ignore[arg-type]  # a node's input is built from its run, in inputs.py
+        claimed = Claimed.of(row)
         if found is not None:
             await spend_room(session, found)
             if found.is_shared and is_first(claimed):

@@ -259,7 +259,7 @@ class HeldByRow(NamedTuple):
     tenant_id: int
     run_id: int | None
     node_no: int | None
-    input: bytes
+    input: bytes | None
     tags: list[str] | None
 
 
@@ -297,7 +297,7 @@ class HeldTaskRow(NamedTuple):
     tenant_id: int
     run_id: int | None
     node_no: int | None
-    input: bytes
+    input: bytes | None
     tags: list[str] | None
 
 

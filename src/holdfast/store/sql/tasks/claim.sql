@@ -243,7 +243,7 @@ join holdfast.worker c on c.worker_id = @worker_id and c.tenant_id = r.tenant_id
 cross join lateral (select n.state from holdfast.nodes_of(r.run_id) n where n.node_no = w.node_no limit 1) n;
 
 -- name: held_by(worker_id, task_ids, lease_seconds, limit, lease_tokens) -> rows
--- nullable: run_id, node_no, tags
+-- nullable: run_id, node_no, input, tags
 -- Return leases that this worker owns but does not know, because the response to a claim was lost. The lease is
 -- renewed, because the worker cannot know when it began. An expired lease is not revived.
 with mine as materialized (
@@ -276,7 +276,7 @@ left join lateral (
 ) b on true;
 
 -- name: held_task(task_id, worker_id, lease_seconds) -> row?
--- nullable: run_id, node_no, tags
+-- nullable: run_id, node_no, input, tags
 -- Return the lease of one task, if this worker owns it: the response to its claim was lost. The lease is renewed,
 -- because the worker cannot know when it began. An expired lease is not revived.
 with found as (

@@ -297,7 +297,7 @@ class HeldUnnamedRow(NamedTuple):
     tenant_id: int
     run_id: int | None
     node_no: int | None
-    input: bytes
+    input: bytes | None
     tags: list[str] | None
 
 

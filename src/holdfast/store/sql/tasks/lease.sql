@@ -308,7 +308,7 @@ where busy.task_id = any(array(
   and busy.worker_id = @worker_id and busy.state = 'r' and busy.lease_expires_at > holdfast.instant();
 
 -- name: held_unnamed(worker_id, named_task_ids, lease_seconds, limit) -> rows
--- nullable: run_id, node_no, tags
+-- nullable: run_id, node_no, input, tags
 -- Return leases that a worker owns and did not name, because the response to a claim was lost. The lease is renewed; an
 -- expired one is not revived.
 with mine as materialized (
